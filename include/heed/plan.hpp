@@ -1,0 +1,115 @@
+#pragma once
+
+#include <heed/problem.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heed {
+
+/// A kernel as the registry lists it.
+struct KernelInfo {
+  std::string name;       ///< unique, for example "cpu/avx512/fwd_tile_f32"
+  std::string engine;     ///< "cpu" or "cuda"
+  std::string family;     ///< "forward", ...
+  std::string arch;       ///< ISA level or sm, for example "avx512"
+  std::string signature;  ///< what it computes, one line
+  std::string algorithm;  ///< how, one line
+  std::string lacks;      ///< why this machine cannot run it; empty when it can
+};
+
+/// Why a kernel was chosen, and why each of the others was not.
+struct HEED_API Explanation {
+  struct Candidate {
+    KernelInfo kernel;
+    bool chosen = false;
+    std::string rule;    ///< name of the rule that excluded it; "outranked" when it could have run; empty when chosen
+    std::string reason;  ///< the rule's sentence with the value that broke it, or why it won
+  };
+  std::string problem;
+  std::vector<Candidate> candidates;  ///< the chosen one first
+  std::vector<std::pair<std::string, std::string>> missing_engines;  ///< (engine, why it is not here)
+
+  const Candidate* chosen() const;
+  std::string to_string() const;
+  std::string to_json() const;
+};
+
+struct PlanOptions {
+  EngineChoice engine = EngineChoice::automatic;
+  int threads = 0;          ///< CPU engine: the most workers an executor will bring; 0: as many as the context's pool
+  std::string kernel = {};  ///< run exactly this kernel, or fail with the rule that excludes it
+};
+
+/// How one problem will be computed: stages, each a kernel, over one workspace. Making it allocates; running it does not.
+class HEED_API Plan {
+ public:
+  struct Stage {
+    std::string kernel;
+    std::string purpose;  ///< "split", "combine", ...
+    std::size_t workspace_offset = 0, workspace_bytes = 0;
+  };
+
+  const Problem& problem() const;
+  const std::string& kernel() const;  ///< name of the main kernel
+  const std::vector<Stage>& stages() const;
+  std::size_t workspace_bytes() const;
+  int threads() const;
+  std::string explain() const;
+
+  /// The arguments must pose this plan's problem. `workspace` holds at least workspace_bytes(), aligned to 64 bytes.
+  /// A null executor runs on the calling thread.
+  void run(const ForwardArgs& args, std::span<std::byte> workspace, Executor* executor = nullptr) const;
+
+  struct Impl;
+  explicit Plan(std::shared_ptr<const Impl> impl);
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// Everything that would otherwise be global: the thread pool, the plan cache, the scratch memory of forward().
+/// Contexts share nothing; one context may be used from many threads.
+class HEED_API Context {
+ public:
+  struct Options {
+    int threads = 0;            ///< size of the pool; 0: usable_threads()
+    std::string max_cpu_isa = {};  ///< "baseline", "avx2", "avx512", "avx512bf16", "amx"; empty: HEED_MAX_CPU_ISA, else the best here
+  };
+
+  Context();
+  explicit Context(const Options& options);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Plan plan(const Problem& problem, const PlanOptions& options = {});
+  Explanation explain(const Problem& problem, const PlanOptions& options = {});
+  void forward(const ForwardArgs& args, const RunOptions& options = {});
+  /// Every kernel of this build, by name, or those whose name, signature or algorithm holds something that matches the
+  /// pattern: `*` any run of characters, `?` any one, `[ab]` one of these ("d128*causal*").
+  std::vector<KernelInfo> kernels(std::string_view filter = {}) const;
+  std::string kernels_json(std::string_view filter = {}) const;
+  Executor& executor();
+
+  struct Impl;
+  explicit Context(std::unique_ptr<Impl> impl);
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The context behind the free functions: made at first use, and never destroyed, so that a program may end while one of
+/// its threads is still computing.
+HEED_API std::shared_ptr<Context> default_context();
+
+HEED_API Plan plan(const Problem& problem, const PlanOptions& options = {});
+HEED_API Explanation explain(const Problem& problem, const PlanOptions& options = {});
+
+}  // namespace heed

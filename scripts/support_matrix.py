@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Writes what this build supports, as `heed kernels --json` tells it, into docs/support-matrix.md and the README.
+
+    scripts/support_matrix.py               write both
+    scripts/support_matrix.py --check       only say whether they are up to date; exit code 1 when not
+
+The result depends on the kernels that the build knows, not on which of them this machine can run.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "support-matrix.md"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- support -->", "<!-- /support -->"
+SIGNATURE_SOURCE = ROOT / "src" / "dispatch" / "forward_signature.cpp"
+
+ENGINES = {"cpu": "CPU", "cuda": "CUDA"}
+CPU_LEVELS = ["baseline", "avx2", "avx512", "avx512bf16", "amx"]
+OPERATIONS = {"forward": "forward", "backward": "backward"}  # family: name for people
+TYPES = ["f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"]
+UNITS = {
+    "f32_fma": "f32 FMA",
+    "bf16_dot": "bf16 dot",
+    "amx_bf16": "AMX bf16 tiles",
+    "mma": "mma",
+    "wgmma": "wgmma",
+}
+MASKS = {
+    "none": "none",
+    "causal": "causal, top-left or bottom-right",
+    "window": "sliding window, either alignment",
+    "window_with_sink": "sliding window with sink keys",
+    "raw": "raw coordinates (`g:y,x`)",
+}
+MODES = {"batch": "batch (one length)", "group": "group (packed sequences)"}
+FEATURES = {
+    "lse": "log-sum-exp output",
+    "bias": "additive bias, any broadcast",
+    "alibi": "ALiBi, per head or per batch and head",
+    "soft_cap": "soft cap on the logits",
+    "sink": "sink logit per head",
+    "dropout": "dropout (Philox)",
+    "randval": "random words written out",
+    "bool_mask": "boolean mask, any broadcast",
+    "block_mask": "block mask",
+    "logical_lengths": "logical lengths per sequence",
+    "column_major_v": "column-major V",
+}
+YES, NO = "yes", "–"
+
+
+def names_in_source(array):
+    """The names that "any" stands for: the array kFeatureNames, kMaskNames ... of the forward signature."""
+    source = SIGNATURE_SOURCE.read_text(encoding="utf-8")
+    found = re.search(rf"\b{array}\{{(.*?)\}};", source, re.S)
+    if not found:
+        sys.exit(f"support_matrix: {SIGNATURE_SOURCE.name} has no {array}: tell scripts/support_matrix.py where the names are")
+    return re.findall(r'"(\w+)"', found.group(1))
+
+
+def described(array, texts):
+    """(name, text for people) of every name in the source; each must have a text."""
+    names = names_in_source(array)
+    missing = [name for name in names if name not in texts]
+    if missing:
+        sys.exit(f"support_matrix: no words for {', '.join(missing)}: add them to scripts/support_matrix.py")
+    return [(name, texts[name]) for name in names]
+
+
+def has(allowed, name):
+    return allowed == "any" or name in allowed
+
+
+def size_text(sizes):
+    if sizes == "any":
+        return "any"
+    text = f"{sizes['min']} to {sizes['max']}" if "max" in sizes else f"{sizes['min']} and more"
+    return text + (f", multiples of {sizes['multiple_of']}" if "multiple_of" in sizes else "")
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+class Build:
+    """What `heed kernels --json` says, without what it says about this machine."""
+
+    def __init__(self, text):
+        data = json.loads(text)
+        self.kernels = data["kernels"]
+        self.missing = {each["engine"]: each["reason"] for each in data["missing_engines"]}
+        self.forward = [kernel for kernel in self.kernels if kernel["family"] == "forward"]
+        known = {kernel["arch"] for kernel in self.forward if kernel["engine"] == "cpu"}
+        self.columns = [("cpu", level) for level in CPU_LEVELS if level in known]
+        self.columns += sorted({("cuda", k["arch"]) for k in self.forward if k["engine"] == "cuda"})
+        unknown = known - set(CPU_LEVELS)
+        if unknown:
+            sys.exit(f"support_matrix: unknown levels {', '.join(sorted(unknown))}: add them to scripts/support_matrix.py")
+
+    def heads(self):
+        return [f"{ENGINES[engine]} {level}" for engine, level in self.columns]
+
+    def at(self, column):
+        """Forward kernels that a machine of this level can run: its own, and on the CPU those of the levels below."""
+        engine, level = column
+        if engine != "cpu":
+            return [k for k in self.forward if (k["engine"], k["arch"]) == column]
+        levels = CPU_LEVELS[: CPU_LEVELS.index(level) + 1]
+        return [k for k in self.forward if k["engine"] == "cpu" and k["arch"] in levels]
+
+    def covers(self, column, field, name):
+        """Whether every input type that this level takes can have it."""
+        kernels = self.at(column)
+        types = {t for k in kernels for t in k["signature"]["types"]}
+        can = {t for k in kernels if has(k["signature"][field], name) for t in k["signature"]["types"]}
+        return YES if types <= can else ", ".join(t for t in TYPES if t in can) or NO
+
+    def unit(self, column, data_type):
+        """How the products of this type are computed by the best kernel of this level."""
+        engine, level = column
+        kernels = [k for k in self.at(column) if data_type in k["signature"]["types"]]
+        if not kernels:
+            return NO
+        if engine != "cpu":
+            return ", ".join(sorted({UNITS[k["algorithm"]["unit"]] for k in kernels}))
+        best = max((k["arch"] for k in kernels), key=CPU_LEVELS.index)
+        units = sorted({UNITS[k["algorithm"]["unit"]] for k in kernels if k["arch"] == best})
+        return ", ".join(units) + ("" if best == level else f" of {best}")
+
+    def operation(self, engine, family):
+        if any(k["family"] == family and k["engine"] == engine for k in self.kernels):
+            return YES
+        return f"{NO} ({self.missing[engine]})" if engine in self.missing else NO
+
+
+def limits(build):
+    lines = []
+    for engine in sorted({k["engine"] for k in build.forward}):
+        kernels = [k for k in build.forward if k["engine"] == engine]
+        dims = {(size_text(k["signature"]["d"]), size_text(k["signature"]["d_v"])) for k in kernels}
+        outputs = [t for t in TYPES if any(has(k["signature"]["output_types"], t) for k in kernels)]
+        for d, d_v in sorted(dims):
+            lines.append(f"- {ENGINES[engine]}: d from {d}, d_v from {d_v}, in any combination; output in {', '.join(outputs)}.")
+    return "\n".join(lines) + "\n"
+
+
+def operations_table(build):
+    operations = dict(OPERATIONS)
+    operations.update({k["family"]: k["family"] for k in build.kernels if k["family"] not in operations})
+    rows = [[text] + [build.operation(engine, family) for engine in ENGINES] for family, text in operations.items()]
+    return table(["operation"] + list(ENGINES.values()), rows)
+
+
+def types_table(build):
+    return table(["q, k, v"] + build.heads(), [[t] + [build.unit(column, t) for column in build.columns] for t in TYPES])
+
+
+def features_table(build):
+    rows = []
+    for title, field, names in [
+        ("mask", "masks", described("kMaskNames", MASKS)),
+        ("mode", "modes", described("kModeNames", MODES)),
+        ("", "features", described("kFeatureNames", FEATURES)),
+    ]:
+        for name, text in names:
+            label = f"{title}: {text}" if title else text
+            rows.append([label] + [build.covers(column, field, name) for column in build.columns])
+    return table(["forward"] + build.heads(), rows)
+
+
+def kernels_table(build):
+    def row(kernel):
+        signature, algorithm = kernel["signature"], kernel["algorithm"]
+        if kernel["family"] != "forward":
+            return [f"`{kernel['name']}`", kernel["family"], "", "", ""]
+        rows = signature["rows_per_kv_head"]
+        return [
+            f"`{kernel['name']}`",
+            ", ".join(signature["types"]),
+            "fast, accurate" if signature["math"] == "any" else ", ".join(signature["math"]),
+            "any" if rows == "any" else f"up to {rows['max']}",
+            f"{UNITS[algorithm['unit']]}, {algorithm['schedule'].replace('_', ' ')} of {algorithm['tile_q']} x {algorithm['tile_k']}",
+        ]
+
+    rows = [row(kernel) for kernel in build.kernels]
+    return table(["kernel", "q, k, v", "math", "query rows per K/V head", "how"], rows)
+
+
+def page(build):
+    return f"""<!-- Written by scripts/support_matrix.py from `heed kernels --json`. Do not edit. -->
+
+# What is supported
+
+## Operations
+
+{operations_table(build)}
+What is not here is answered with "not supported" and the reason, never with another computation.
+
+## Forward: types
+
+How the two products are computed on a machine of each level. A level contains those before it; the engine chooses by
+the machine's exact feature bits. Sums and softmax are f32 everywhere; `Math::accurate` computes every product in f32.
+
+{types_table(build)}
+{limits(build)}
+## Forward: features
+
+Each works with every type of the table above, with every layout, and together with all others.
+
+{features_table(build)}
+## Kernels
+
+`heed kernels` lists them with everything they take, `heed explain <problem>` says which one would run and why.
+
+{kernels_table(build)}"""
+
+
+def readme_block(build):
+    return f"""{BEGIN}
+{types_table(build)}
+Every type has every mask and feature: [docs/support-matrix.md](docs/support-matrix.md) has the whole table, written from
+the kernels themselves.
+{END}"""
+
+
+def updated_readme(text, build):
+    begin, end = text.find(BEGIN), text.find(END)
+    if begin < 0 or end < begin:
+        sys.exit(f"support_matrix: README.md has no block from {BEGIN} to {END}")
+    return text[:begin] + readme_block(build) + text[end + len(END) :]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when something is out of date")
+    parser.add_argument("--heed", default=os.environ.get("HEED", str(ROOT / "build" / "bin" / "heed")), help="the command")
+    options = parser.parse_args()
+
+    done = subprocess.run([options.heed, "kernels", "--json"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"support_matrix: {options.heed} kernels --json: {done.stderr.strip()}")
+    build = Build(done.stdout)
+
+    stale = []
+    for path, wanted in [(PAGE, page(build)), (README, updated_readme(README.read_text(encoding="utf-8"), build))]:
+        if path.exists() and path.read_text(encoding="utf-8") == wanted:
+            continue
+        stale.append(str(path.relative_to(ROOT)))
+        if not options.check:
+            path.write_text(wanted, encoding="utf-8")
+    if options.check and stale:
+        sys.exit(f"support_matrix: {', '.join(stale)} out of date: run scripts/support_matrix.py")
+    for name in stale:
+        print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+#include "core/forward_args.hpp"
+
+#include "core/invalid.hpp"
+#include "core/overlap.hpp"
+
+#include <iterator>
+#include <utility>
+
+namespace heed {
+
+Problem Problem::of(const ForwardArgs& args) {
+  const auto views = core::all_views(args);
+  for (const core::NamedView& view : views) core::check_view(view);
+  Problem problem;
+  core::read_operands(args, problem);
+  core::read_features(args, problem);
+  if (auto error = problem.validate()) throw *std::move(error);
+  core::check_memory(views);
+  return problem;
+}
+
+namespace core {
+
+std::array<NamedView, 15> all_views(const ForwardArgs& args) {
+  return {{{"o", args.o},
+           {"lse", args.lse},
+           {"dropout.randval", args.dropout.randval},
+           {"q", args.q},
+           {"k", args.k},
+           {"v", args.v},
+           {"bias", args.bias},
+           {"bool_mask", args.bool_mask},
+           {"block_mask.keep", args.block_mask.keep},
+           {"alibi_slopes", args.alibi_slopes},
+           {"sink", args.sink},
+           {"seqstart_q", args.seqstart_q},
+           {"seqstart_k", args.seqstart_k},
+           {"seqlen_q", args.seqlen_q},
+           {"seqlen_k", args.seqlen_k}}};
+}
+
+void check_view(const NamedView& named) {
+  const auto& [name, view] = named;
+  if (view.rank == 0) {
+    if (view.data != nullptr)
+      throw invalid("{}: a pointer with no sizes; give its shape, or leave it out altogether.", name);
+    return;
+  }
+  if (view.rank < 0 || view.rank > TensorView::kMaxRank)
+    throw invalid("{}: a view has 1 to {} sizes and, if strides are given, as many strides.", name,
+                  TensorView::kMaxRank);
+  if (bits(view.type) == 0) throw invalid("{}: type number {} is no type of heed.", name, static_cast<int>(view.type));
+
+  constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
+  bool empty = false;
+  std::array<std::int64_t, 4> sizes{1, 1, 1, 1};
+  for (int i = 0; i < view.rank; ++i) {
+    if (view.size(i) < 0 || view.size(i) > kMaxSize)
+      throw invalid("{} is {}: sizes are from 0 to 2^40.", name, shape_text(view));
+    sizes[static_cast<std::size_t>(i)] = view.size(i);
+    empty = empty || view.size(i) == 0;
+  }
+  if (span(sizes, view.strides) > kMaxSpan)
+    throw invalid("{}: strides {}, {}, {}, {} reach further than 2^56 elements, more than any memory.", name,
+                  view.strides[0], view.strides[1], view.strides[2], view.strides[3]);
+  if (view.data == nullptr && !empty)
+    throw invalid("{} is {} but its data is null: give a pointer, or leave it out altogether.", name, shape_text(view));
+}
+
+void check_memory(const std::array<NamedView, 15>& views) {
+  std::array<Footprint, 15> given;
+  std::array<std::string_view, 15> names;
+  std::size_t count = 0, outputs = 0;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (!views[i].view.given()) continue;
+    given[count] = footprint(views[i].view);
+    names[count++] = views[i].name;
+    if (i < kOutputs) outputs = count;
+  }
+  for (std::size_t out = 0; out < outputs; ++out)
+    for (std::size_t other = out + 1; other < count; ++other)
+      if (overlap(given[out], given[other]))
+        throw invalid("{} and {} overlap in memory ({} begins {} bytes after {}): an output needs memory of its own.",
+                      names[out], names[other], names[other], given[other].base - given[out].base, names[out]);
+}
+
+std::string shape_text(const TensorView& view) {
+  std::string text = "[";
+  for (int i = 0; i < view.rank; ++i)
+    fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : ", ", view.size(i));
+  return text + "]";
+}
+
+void check_rank(std::string_view name, const TensorView& view, int rank, std::string_view shape) {
+  if (view.rank != rank) throw invalid("{} is {}: it must be {}.", name, shape_text(view), shape);
+}
+
+void check_type(std::string_view name, const TensorView& view, std::initializer_list<DataType> accepted) {
+  for (const DataType type : accepted)
+    if (view.type == type) return;
+  std::string list;
+  for (const DataType type : accepted) list.append(list.empty() ? "" : " or ").append(heed::name(type));
+  throw invalid("{} is {}: it must be {}.", name, heed::name(view.type), list);
+}
+
+void check_dim(std::string_view name, const TensorView& view, int dim, std::int64_t expected, std::string_view source) {
+  if (view.size(dim) == expected) return;
+  constexpr std::array<std::string_view, 4> kPlaces{"first", "second", "third", "fourth"};
+  throw invalid("{} is {}: its {} size, {}, must be {}, the {}.", name, shape_text(view),
+                kPlaces[static_cast<std::size_t>(dim)], view.size(dim), expected, source);
+}
+
+}  // namespace core
+}  // namespace heed

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <heed/forward.hpp>
+#include <heed/problem.hpp>
+
+#include <array>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+/// The steps by which Problem::of reads ForwardArgs. Each throws Error at the first broken rule; none allocates
+/// otherwise.
+namespace heed::core {
+
+/// Every view of the arguments with the name it has there, outputs first.
+struct NamedView {
+  std::string_view name;
+  TensorView view;
+};
+inline constexpr std::size_t kOutputs = 3;
+std::array<NamedView, 15> all_views(const ForwardArgs& args);
+
+/// What must hold for any view, whatever it is used for: rank, sizes, reach, and data where there are elements.
+void check_view(const NamedView& named);
+
+/// q, k, v, o against each other, and the sequences: sets types, mode, sizes and strides.
+void read_operands(const ForwardArgs& args, Problem& problem);
+
+/// Everything that is optional: masks, bias, ALiBi, sink, dropout, LSE. Needs the sizes.
+void read_features(const ForwardArgs& args, Problem& problem);
+
+/// Outputs share memory with nothing. Needs checked views.
+void check_memory(const std::array<NamedView, 15>& views);
+
+// ---- words for messages ----
+
+/// "[2, 128, 8, 64]"
+std::string shape_text(const TensorView& view);
+
+void check_rank(std::string_view name, const TensorView& view, int rank, std::string_view shape);
+void check_type(std::string_view name, const TensorView& view, std::initializer_list<DataType> accepted);
+/// Dimension `dim` of `name` must be `expected`, as told by `source` ("h of q").
+void check_dim(std::string_view name, const TensorView& view, int dim, std::int64_t expected, std::string_view source);
+
+}  // namespace heed::core

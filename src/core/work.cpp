@@ -1,0 +1,124 @@
+#include <heed/work.hpp>
+
+#include "core/invalid.hpp"
+#include "core/sequences.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace heed {
+namespace {
+
+/// Visible pairs of one sequence and head. The count of a row is linear in i between the rows where one of the bounds
+/// starts or stops to matter, so a few trapezia make the sum, however long the sequence.
+double visible_pairs(const MaskBounds& m, std::int64_t s_q) {
+  std::array<std::int64_t, 8> knots{
+      0, s_q - 1, -m.x, m.y - 1, m.s_k - m.x, m.sink - m.x, m.sink + m.y - 1, m.s_k + m.y - 1};
+  for (std::int64_t& knot : knots) knot = std::clamp<std::int64_t>(knot, 0, std::max<std::int64_t>(s_q - 1, 0));
+  std::sort(knots.begin(), knots.end());
+  double pairs = s_q > 0 ? static_cast<double>(m.count(0)) : 0;
+  for (std::size_t i = 1; i < knots.size(); ++i) {
+    const std::int64_t from = knots[i - 1], to = knots[i];
+    if (from == to) continue;
+    // Rows (from, to]: the whole trapezium with both ends, less its first row.
+    const std::int64_t first = m.count(from), last = m.count(to);
+    pairs += static_cast<double>(to - from + 1) * static_cast<double>(first + last) / 2 - static_cast<double>(first);
+  }
+  return pairs;
+}
+
+/// Rows or entries of the batch added up: once each, or, where they lie at one place (stride 0), the most of any.
+class Extent {
+ public:
+  explicit Extent(bool shared) : shared_(shared) {}
+  void add(double size, double times) { total_ = shared_ ? std::max(total_, size) : total_ + size * times; }
+  double total() const { return total_; }
+
+ private:
+  bool shared_;
+  double total_ = 0;
+};
+
+/// Counts the elements of each tensor that one entry of the batch after the other makes use of.
+class Counter {
+ public:
+  explicit Counter(const Problem& p) : p_(p) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const Strides strides = p.strides(static_cast<Operand>(i));
+      const bool shared = p.mode() == Mode::batch && p.batch() > 1 && strides.batch == 0;
+      tensors_[i] = Extent(shared);
+    }
+    bias_ = Extent(!p.bias() || !p.bias()->shape.batch);
+  }
+
+  /// A number of entries of these lengths.
+  void add(std::int64_t s_q, std::int64_t s_k, std::int64_t entries) {
+    const auto times = static_cast<double>(entries);
+    pairs_ += times * visible_pairs(p_.mask().bounds(s_q, s_k), s_q) * static_cast<double>(p_.heads_q());
+    lse_rows_ += times * static_cast<double>(s_q);
+    for (std::size_t i = 0; i < 4; ++i) tensors_[i].add(elements(static_cast<Operand>(i), s_q, s_k), times);
+    if (p_.bias()) {
+      const Broadcast& own = p_.bias()->shape;
+      bias_.add((own.head ? static_cast<double>(p_.heads_q()) : 1) * (own.query ? static_cast<double>(s_q) : 1) *
+                    (own.key ? static_cast<double>(s_k) : 1),
+                times);
+    }
+  }
+
+  Work work() const {
+    double total_bits = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      const DataType type = static_cast<Operand>(i) == Operand::o ? p_.output_type() : p_.type();
+      total_bits += tensors_[i].total() * bits(type);
+    }
+    if (p_.lse()) total_bits += lse_rows_ * static_cast<double>(p_.heads_q()) * bits(DataType::f32);
+    if (p_.bias()) total_bits += bias_.total() * bits(p_.bias()->type);
+    return {pairs_, 2 * pairs_ * static_cast<double>(p_.d() + p_.d_v()), total_bits / 8};
+  }
+
+ private:
+  /// Of one entry of the batch.
+  double elements(Operand which, std::int64_t s_q, std::int64_t s_k) const {
+    const bool of_q = which == Operand::q || which == Operand::o;
+    const std::int64_t rows = of_q ? s_q : s_k;
+    const std::int64_t heads = of_q ? p_.heads_q() : p_.heads_k();
+    const std::int64_t dim = which == Operand::q || which == Operand::k ? p_.d() : p_.d_v();
+    const Strides strides = p_.strides(which);
+    return static_cast<double>(strides.sequence == 0 ? std::min<std::int64_t>(rows, 1) : rows) *
+           static_cast<double>(strides.head == 0 ? std::min<std::int64_t>(heads, 1) : heads) * static_cast<double>(dim);
+  }
+
+  const Problem& p_;
+  std::array<Extent, 4> tensors_{Extent(false), Extent(false), Extent(false), Extent(false)};
+  Extent bias_{false};
+  double pairs_ = 0, lse_rows_ = 0;
+};
+
+}  // namespace
+
+Work work_of(const ForwardArgs& args) {
+  const Problem problem = Problem::of(args);
+  const core::Sequences sequences(args);
+  Counter counter(problem);
+  for (std::int64_t b = 0; b < sequences.size(); ++b) {
+    const core::Sequence sequence = sequences[b];
+    counter.add(sequence.s_q, sequence.s_k, 1);
+  }
+  return counter.work();
+}
+
+Work work_of(const Problem& problem) {
+  if (auto error = problem.validate()) throw *std::move(error);
+  if (problem.mode() == Mode::group || problem.logical_q() || problem.logical_k())
+    throw core::invalid(
+        "the work of a problem whose sequences have lengths of their own depends on them: call work_of(args), or pose "
+        "the "
+        "problem in batch mode without logical lengths.");
+  Counter counter(problem);
+  if (problem.batch() > 0) counter.add(problem.s_q(), problem.s_k(), problem.batch());
+  return counter.work();
+}
+
+}  // namespace heed

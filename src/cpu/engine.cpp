@@ -1,0 +1,37 @@
+#include "cpu/engine.hpp"
+
+#include "cpu/forward_kernel.hpp"
+#include "cpu/isa.hpp"
+#include "dispatch/registry.hpp"
+
+#include <algorithm>
+
+namespace heed::cpu {
+
+namespace {
+
+class CpuEngine final : public dispatch::Engine {
+ public:
+  explicit CpuEngine(const CpuEngineOptions& options)
+      : isa_(options.max_isa ? std::min(machine().best(), *options.max_isa) : machine().best()) {}
+
+  dispatch::EngineKind kind() const override { return dispatch::EngineKind::cpu; }
+  std::optional<std::string> unavailable() const override { return std::nullopt; }
+  std::string arch_text() const override { return std::string(name(isa_)) + " (" + machine().model + ")"; }
+
+  void register_kernels(dispatch::Registry& registry) const override {
+    for (const dispatch::ForwardKernelSpec& spec : forward_kernel_specs())
+      registry.add(make_forward_kernel(spec), dispatch::lacks(spec.algorithm.arch, isa_));
+  }
+
+ private:
+  dispatch::CpuIsa isa_;
+};
+
+}  // namespace
+
+std::unique_ptr<dispatch::Engine> make_cpu_engine(const CpuEngineOptions& options) {
+  return std::make_unique<CpuEngine>(options);
+}
+
+}  // namespace heed::cpu

@@ -1,0 +1,64 @@
+#include "cpu/forward_schedule.hpp"
+
+#include <algorithm>
+
+namespace heed::cpu {
+
+namespace {
+
+constexpr std::int64_t kSmallestSplit = 1024;  // keys: below this a piece costs more to merge than it saves
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Keys are split when one strip holds all rows that share them: there is nothing else to share out.
+std::int64_t split_size(std::int64_t s_k) {
+  return std::max(kSmallestSplit, ceil_div(ceil_div(s_k, kMaxSplits), kKeyBlock) * kKeyBlock);
+}
+
+}  // namespace
+
+SequencePlan plan_sequence(const ScheduleTraits& traits, std::int64_t heads_q, std::int64_t heads_k, std::int64_t s_q,
+                           std::int64_t s_k, std::int64_t strips) {
+  SequencePlan plan;
+  if (s_q == 0 || heads_q == 0) return plan;
+  const std::int64_t group = heads_q / heads_k;
+  plan.use_rows_kernel = s_q * group <= traits.max_rows;
+  // A query shorter than half a strip leaves lanes empty, which the other heads of its group can fill.
+  plan.heads_together = plan.use_rows_kernel || (group > 1 && 2 * s_q < traits.strip);
+  plan.units = plan.heads_together ? heads_k : heads_q;
+  plan.rows = plan.heads_together ? s_q * group : s_q;
+  plan.rows_per_tile = plan.use_rows_kernel ? plan.rows : traits.strip * strips;
+  plan.tiles = ceil_div(plan.rows, plan.rows_per_tile);
+  plan.keys_per_split = s_k;
+  if (plan.rows <= traits.strip && s_k > split_size(s_k)) {
+    plan.keys_per_split = split_size(s_k);
+    plan.splits = ceil_div(s_k, plan.keys_per_split);
+  }
+  return plan;
+}
+
+std::int64_t strips_per_tile(const Problem& problem, const ScheduleTraits& traits, int threads) {
+  constexpr std::int64_t kMost = 4, kTilesPerThread = 8;
+  // Q, O, K, two blocks of V and two of scores should leave half of a second-level cache of 1 MiB free.
+  constexpr std::int64_t kCacheFloats = 160 * 1024;
+  std::int64_t strips = kMost;
+  const auto floats = [&](std::int64_t n) {
+    return n * traits.strip * (problem.d() + problem.d_v()) + kKeyBlock * (problem.d() + 2 * problem.d_v());
+  };
+  while (strips > 1 && floats(strips) > kCacheFloats) strips /= 2;
+  const std::int64_t columns = std::max<std::int64_t>(problem.batch() * problem.heads_q(), 1);
+  while (strips > 1 && columns * ceil_div(problem.s_q(), strips * traits.strip) < kTilesPerThread * threads) strips /= 2;
+  return strips;
+}
+
+std::int64_t most_partial_rows(const Problem& problem, const ScheduleTraits& traits) {
+  if (problem.s_k() <= split_size(problem.s_k())) return 0;
+  const std::int64_t group = problem.heads_k() == 0 ? 0 : problem.heads_q() / problem.heads_k();
+  std::int64_t rows = problem.batch() * std::min<std::int64_t>(problem.s_q() * group, std::max<std::int64_t>(traits.strip, traits.max_rows));
+  if (problem.mode() == Mode::group) rows = std::min(rows, problem.total_q() * group);
+  // One query head at a time holds at most a strip as well: the bound is the same with heads apart.
+  const std::int64_t apart = problem.batch() * std::min<std::int64_t>(problem.s_q(), traits.strip) * group;
+  return std::max(rows, apart) * problem.heads_k() * kMaxSplits;
+}
+
+}  // namespace heed::cpu

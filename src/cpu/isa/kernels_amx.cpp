@@ -1,0 +1,17 @@
+#define HEED_ISA amx
+#include "cpu/simd/avx512.hpp"
+
+#include "cpu/kernels/amx.hpp"
+#include "cpu/kernels/tile.hpp"
+
+namespace heed::cpu {
+
+// Few rows cannot fill a tile: there the level below is as fast as memory.
+const ForwardKernels kForwardAmx = {
+    .strip = amx::kStrip,
+    .tile_scratch = amx::Tile<amx::AmxUnit>::scratch_bytes,
+    .tile_amx = amx::Tile<amx::AmxUnit>::run,
+    .combine = amx::combine,
+};
+
+}  // namespace heed::cpu

@@ -1,0 +1,19 @@
+#define HEED_ISA baseline
+#include "cpu/simd/portable.hpp"
+
+#include "cpu/kernels/rows.hpp"
+#include "cpu/kernels/tile.hpp"
+
+namespace heed::cpu {
+
+const ForwardKernels kForwardBaseline = {
+    .strip = baseline::kStrip,
+    .tile_scratch = baseline::Tile<baseline::F32Unit>::scratch_bytes,
+    .tile_f32 = baseline::Tile<baseline::F32Unit>::run,
+    .max_rows = baseline::kRowsMost,
+    .rows_scratch = baseline::Rows<false>::scratch_bytes,
+    .rows_f32 = baseline::Rows<false>::run,
+    .combine = baseline::combine,
+};
+
+}  // namespace heed::cpu

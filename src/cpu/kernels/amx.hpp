@@ -1,0 +1,196 @@
+// The products on AMX tiles: 16 x 16 f32 sums of 32 bf16 products each. The layouts are those of the bf16 dot, because a
+// row of words (pairs of bf16) over 16 queries is just what a tile's second operand wants:
+//   scores       C [16 keys][16 queries] += A [16 keys][32 of d]    B [16 pairs of d][16 queries]
+//   accumulate   C [16 of d_v][16 queries] += A [16 of d_v][32 keys]  B [16 pairs of keys][16 queries]
+// Four sums (2 x 2 tiles) share two tiles of each operand. The tile unit works beside the vector units, so that the
+// exponentials of the block before are spread between the tile products.
+#pragma once
+
+#include "cpu/kernels/units.hpp"
+
+namespace heed::cpu::HEED_ISA {
+
+/// All eight tiles are 16 rows of 64 bytes.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+struct AmxUnit {
+  static constexpr bool kPairs = true;
+  static constexpr int kKeyStep = 32;     // a tile of P holds 32 keys
+  static constexpr int kOutputStep = 16;  // a tile of O holds 16 columns
+  static constexpr int kTile = 16;
+  static constexpr long kRowBytes = kStrip * 4;  // of Q, S, P and O
+
+  static int words(int d) { return round_up(d, 2 * kTile) / 2; }
+  static long value_floats(int d_v, int keys) { return static_cast<long>(round_up(d_v, kTile)) * keys / 2; }
+  static void begin_tile() {
+    const TileConfig config;
+    _tile_loadconfig(&config);
+  }
+  static void end_tile() { _tile_release(); }
+
+  static bool reads_in_place(const ForwardJob& job) { return job.d % (2 * kTile) == 0 && job.k.row % 2 == 0; }
+  static long in_place_row(const ForwardJob& job) { return job.k.row / 2; }
+
+  /// Tiles [d_v / 16][padded keys / 32] of [16 columns][32 keys]: V transposed, by way of words that hold two keys.
+  static bool pack_values(const ForwardJob& job, int first, int keys, int padded, float* v) {
+    F zeros = zero();
+    for (int c = 0; c < job.d_v; c += kTile) {
+      const int n = smaller(job.d_v - c, kTile);
+      for (int key = 0; key < padded; key += 2 * kTile, v += kTile * kTile) {
+        F x[kTile];
+        for (int pair = 0; pair < kTile; ++pair) {
+          const int low_key = key + 2 * pair;
+          const I none = broadcast_int(0);
+          const I low = low_key < keys ? load_value_bits(job, first + low_key, c, n) : none;
+          const I high = low_key + 1 < keys ? load_value_bits(job, first + low_key + 1, c, n) : none;
+          zeros = fma(as_float(shift_left<16>(low)), zero(), fma(as_float(shift_left<16>(high)), zero(), zeros));
+          x[pair] = as_float(or_int(low, shift_left<16>(high)));
+        }
+        transpose(x);
+        for (int i = 0; i < kTile; ++i) store(v + i * kTile, x[i]);
+      }
+    }
+    return sum_lanes(zeros) == 0.f;
+  }
+
+  static void scores(int vectors, const LooseWord* k, long k_row, const float* q, float* s, int keys, int words) {
+    for (int key = 0; key < keys; key += kTile)
+      for (int lane = 0; lane < vectors; ++lane) {
+        _tile_zero(0);
+        for (int w = 0; w < words; w += kTile) {
+          _tile_loadd(4, k + key * k_row + w, k_row * 4);
+          _tile_loadd(6, q + static_cast<long>(w) * kStrip + lane * kLanes, kRowBytes);
+          _tile_dpbf16ps(0, 4, 6);
+        }
+        _tile_stored(0, s + static_cast<long>(key) * kStrip + lane * kLanes, kRowBytes);
+      }
+  }
+
+  static void scores_and_highest(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest) {
+    products(k, k_row, q, s, keys, words, [](int) {});
+    raise(s, keys, highest);
+  }
+
+  static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest,
+                              const ExpBlock& e) {
+    // Units in the order of the keys, as many after each step of the products as make them end together.
+    const int units = keys / 2 * kVectors, steps = keys / (2 * kTile) * (kVectors / 2) * (words / kTile);
+    const int share = (units + steps - 1) / steps;
+    int unit = 0;
+    const auto some = [&](int count) __attribute__((always_inline)) {
+      for (const int end = smaller(unit + count, units); unit < end; ++unit) {
+        const int row = unit / kVectors, vector = unit % kVectors * kLanes;
+        exp_unit<true>(e.s + static_cast<long>(2 * row) * kStrip + vector, e.s + static_cast<long>(row) * kStrip + vector,
+                       e.maximum + vector, e.sum + vector, kExp2Coefficients, &e.factor);
+      }
+    };
+    products(k, k_row, q, s, keys, words, [&](int) __attribute__((always_inline)) { some(share); });
+    some(units);
+    raise(s, keys, highest);
+  }
+
+  static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first, int keys,
+                         int d_v) {
+    const int columns = round_up(d_v, kTile), steps = keys / (2 * kTile);
+    const float* weights = p + static_cast<long>(first / 2) * kStrip + low * kLanes;
+    const long column_floats = static_cast<long>(padded) / 2 * kTile;  // of one row of V tiles
+    const float* values = v + static_cast<long>(first) / 2 * kTile;
+    float* to = o + low * kLanes;
+    for (int c = 0; c < columns; c += 2 * kTile) {
+      const bool two_columns = c + kTile < columns;
+      const float* a = values + c / kTile * column_floats;
+      for (int lane = 0; lane < vectors; lane += 2) {
+        const bool two_lanes = lane + 1 < vectors;
+        float* sum = to + static_cast<long>(c) * kStrip + lane * kLanes;
+        const float* b = weights + lane * kLanes;
+        if (two_columns && two_lanes) accumulate_2x2(a, column_floats, b, sum, steps);
+        else {
+          accumulate_1x1(a, b, sum, steps);
+          if (two_lanes) accumulate_1x1(a, b + kLanes, sum + kLanes, steps);
+          if (two_columns) accumulate_1x1(a + column_floats, b, sum + kTile * kStrip, steps);
+        }
+      }
+    }
+  }
+
+ private:
+  /// 2 x 2 tiles of S at a time; after each step along d, `beside` may use the vector units.
+  template <class Beside>
+  static void products(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, Beside beside) {
+    static_assert(kVectors % 2 == 0);
+    for (int key = 0; key < keys; key += 2 * kTile) {
+      for (int lane = 0; lane < kVectors; lane += 2) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        for (int w = 0; w < words; w += kTile) {
+          const LooseWord* a = k + key * k_row + w;
+          const float* b = q + static_cast<long>(w) * kStrip + lane * kLanes;
+          _tile_loadd(4, a, k_row * 4);
+          _tile_loadd(5, a + kTile * k_row, k_row * 4);
+          _tile_loadd(6, b, kRowBytes);
+          _tile_loadd(7, b + kLanes, kRowBytes);
+          _tile_dpbf16ps(0, 4, 6);
+          _tile_dpbf16ps(1, 4, 7);
+          _tile_dpbf16ps(2, 5, 6);
+          _tile_dpbf16ps(3, 5, 7);
+          beside(w);
+        }
+        float* to = s + static_cast<long>(key) * kStrip + lane * kLanes;
+        _tile_stored(0, to, kRowBytes);
+        _tile_stored(1, to + kLanes, kRowBytes);
+        _tile_stored(2, to + kTile * kStrip, kRowBytes);
+        _tile_stored(3, to + kTile * kStrip + kLanes, kRowBytes);
+      }
+    }
+  }
+
+  static void raise(const float* s, int keys, float* highest) {
+    F m[kVectors];
+    HEED_UNROLL for (int j = 0; j < kVectors; ++j) m[j] = load(highest + kLanes * j);
+    for (int key = 0; key < keys; ++key, s += kStrip)
+      HEED_UNROLL for (int j = 0; j < kVectors; ++j) m[j] = max(m[j], load(s + kLanes * j));
+    HEED_UNROLL for (int j = 0; j < kVectors; ++j) store(highest + kLanes * j, m[j]);
+  }
+
+  static void accumulate_2x2(const float* a, long column_floats, const float* b, float* o, int steps) {
+    _tile_loadd(0, o, kRowBytes);
+    _tile_loadd(1, o + kLanes, kRowBytes);
+    _tile_loadd(2, o + kTile * kStrip, kRowBytes);
+    _tile_loadd(3, o + kTile * kStrip + kLanes, kRowBytes);
+    for (int step = 0; step < steps; ++step, a += kTile * kTile, b += kTile * kStrip) {
+      _tile_loadd(4, a, 64);
+      _tile_loadd(5, a + column_floats, 64);
+      _tile_loadd(6, b, kRowBytes);
+      _tile_loadd(7, b + kLanes, kRowBytes);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, o, kRowBytes);
+    _tile_stored(1, o + kLanes, kRowBytes);
+    _tile_stored(2, o + kTile * kStrip, kRowBytes);
+    _tile_stored(3, o + kTile * kStrip + kLanes, kRowBytes);
+  }
+
+  static void accumulate_1x1(const float* a, const float* b, float* o, int steps) {
+    _tile_loadd(0, o, kRowBytes);
+    for (int step = 0; step < steps; ++step, a += kTile * kTile, b += kTile * kStrip) {
+      _tile_loadd(4, a, 64);
+      _tile_loadd(6, b, kRowBytes);
+      _tile_dpbf16ps(0, 4, 6);
+    }
+    _tile_stored(0, o, kRowBytes);
+  }
+};
+
+}  // namespace heed::cpu::HEED_ISA

@@ -1,0 +1,165 @@
+// From the caller's memory (any type, any strides) to the layouts the products read, and back.
+#pragma once
+
+#include "cpu/forward_job.hpp"
+#include "cpu/kernels/products.hpp"
+
+namespace heed::cpu::HEED_ISA {
+
+HEED_INLINE int smaller(int a, int b) { return a < b ? a : b; }
+HEED_INLINE int larger(int a, int b) { return a > b ? a : b; }
+HEED_INLINE long size_of(Element t) { return t == Element::f32 ? 4 : 2; }
+HEED_INLINE int round_up(int x, int step) { return (x + step - 1) / step * step; }
+
+HEED_INLINE const char* address(const Plane& p, int64_t head, int64_t row, int64_t column) {
+  return static_cast<const char*>(p.data) + (head * p.head + row * p.row + column * p.column) * size_of(p.type);
+}
+
+/// n <= kLanes elements that lie next to each other, as f32; the other lanes are 0.
+HEED_INLINE F load_elements(const void* p, Element type, int n) {
+  if (type == Element::f32) return load_f32(p, n);
+  return type == Element::f16 ? load_f16(p, n) : load_bf16(p, n);
+}
+HEED_INLINE void store_elements(void* p, Element type, F x, int n) {
+  if (type == Element::f32) return store_f32(p, x, n);
+  if (type == Element::f16) store_f16(p, x, n);
+  else store_bf16(p, x, n);
+}
+/// One element of any type, whatever its alignment.
+HEED_INLINE float load_element(const void* p, Element type) {
+  alignas(64) float t[kLanes];
+  store(t, load_elements(p, type, 1));
+  return t[0];
+}
+
+/// kLanes words of a row of `count` elements: f32, or (Dot) pairs as they lie. Lanes past the end are 0.
+template <bool Dot>
+HEED_INLINE F load_words(const char* row, Element type, int count, int word) {
+  const int n = smaller(count - (Dot ? 2 * word : word), Dot ? 2 * kLanes : kLanes);
+  if (n <= 0) return zero();
+#ifdef __AVX512BF16__
+  if constexpr (Dot) return load_pairs(row + 4l * word, n);
+#endif
+  return load_elements(row + word * size_of(type), type, n);
+}
+
+/// kStrip query rows of the job as q [words][kStrip]: f32 scaled by `scale`, or (Dot) bf16 pairs with the sign of `scale`.
+/// Rows past `rows` and words past d are 0.
+template <bool Dot>
+HEED_NOINLINE void pack_queries(const ForwardJob& job, int64_t first_row, int rows, float scale, int words, float* q) {
+  for (int r = 0; r < kStrip; r += kLanes) {
+    const char* row[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      const int64_t n = first_row + r + i;
+      row[i] = r + i < rows ? address(job.q, n % job.heads, n / job.heads, 0) : nullptr;
+    }
+    for (int w = 0; w < words; w += kLanes) {
+      F x[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        x[i] = row[i] != nullptr ? load_words<Dot>(row[i], job.q.type, job.d, w) : zero();
+        if constexpr (!Dot) x[i] = mul(x[i], broadcast(scale));
+        else if (scale < 0) x[i] = as_float(xor_int(as_int(x[i]), broadcast_int(static_cast<int>(0x80008000u))));
+      }
+      transpose(x);
+      const int n = smaller(words - w, kLanes);
+      for (int i = 0; i < n; ++i) store(q + static_cast<long>(w + i) * kStrip + r, x[i]);
+    }
+  }
+}
+
+/// Keys [first, first + keys) as rows of `row_words` words (f32, or bf16 pairs with Dot); words past d and rows up to
+/// `padded` are 0.
+template <bool Dot>
+HEED_NOINLINE void pack_keys(const ForwardJob& job, int first, int keys, int padded, int row_words, float* k) {
+  for (int key = 0; key < padded; ++key, k += row_words) {
+    const char* row = key < keys ? address(job.k, 0, first + key, 0) : nullptr;
+    for (int w = 0; w < row_words; w += kLanes) {
+      const F x = row != nullptr ? load_words<Dot>(row, job.k.type, job.d, w) : zero();
+      store_f32(k + w, x, smaller(row_words - w, kLanes));
+    }
+  }
+}
+
+/// One row of kLanes value columns starting at `column`, of a V whose columns do not lie next to each other.
+HEED_INLINE F gather_values(const ForwardJob& job, int key, int column, int n) {
+  alignas(64) float t[kLanes] = {};
+  for (int i = 0; i < n; ++i) t[i] = load_element(address(job.v, 0, key, column + i), job.v.type);
+  return load(t);
+}
+
+/// Values [first, first + keys) as panels [d_v / 4][padded keys][4] of f32; keys up to `padded` and columns past d_v are 0.
+/// Returns whether every value is finite: infinities and NaN must not meet the zeros of hidden keys.
+HEED_NOINLINE bool pack_values(const ForwardJob& job, int first, int keys, int padded, float* v) {
+  const bool dense = job.v.column == 1;
+  F zeros = zero();  // x * 0 is 0 unless x is infinite or NaN
+  for (int key = 0; key < padded; ++key) {
+    for (int c = 0; c < job.d_v; c += kLanes) {
+      const int n = smaller(job.d_v - c, kLanes);
+      F x = zero();
+      if (key < keys)
+        x = dense ? load_elements(address(job.v, 0, first + key, c), job.v.type, n)
+                  : gather_values(job, first + key, c, n);
+      zeros = fma(x, zero(), zeros);
+      store_quads(v + static_cast<long>(c) * padded + 4 * key, 4l * padded, x, (n + 3) / 4);
+    }
+  }
+  return sum_lanes(zeros) == 0.f;
+}
+
+#ifdef __AVX512BF16__
+/// 16 columns of one bf16 value row, widened to 32-bit integers.
+HEED_INLINE I load_value_bits(const ForwardJob& job, int key, int column, int n) {
+  if (job.v.column == 1) return _mm512_cvtepu16_epi32(load_halves(address(job.v, 0, key, column), n));
+  alignas(64) int32_t t[kLanes] = {};
+  for (int i = 0; i < n; ++i) {
+    uint16_t bits;
+    __builtin_memcpy(&bits, address(job.v, 0, key, column + i), 2);
+    t[i] = bits;
+  }
+  return load_int(t);
+}
+
+/// The same for the bf16 dot: panels [d_v / 4][padded keys / 2][4 words], a word holding two keys of one column.
+HEED_NOINLINE bool pack_value_pairs(const ForwardJob& job, int first, int keys, int padded, float* v) {
+  const int half = padded / 2;
+  F zeros = zero();
+  for (int pair = 0; pair < half; ++pair) {
+    for (int c = 0; c < job.d_v; c += kLanes) {
+      const int n = smaller(job.d_v - c, kLanes);
+      const I none = broadcast_int(0);
+      const I low = 2 * pair < keys ? load_value_bits(job, first + 2 * pair, c, n) : none;
+      const I high = 2 * pair + 1 < keys ? load_value_bits(job, first + 2 * pair + 1, c, n) : none;
+      zeros = fma(as_float(shift_left<16>(low)), zero(), fma(as_float(shift_left<16>(high)), zero(), zeros));
+      store_quads(v + static_cast<long>(c) * half + 4 * pair, 4l * half, as_float(or_int(low, shift_left<16>(high))),
+                  (n + 3) / 4);
+    }
+  }
+  return sum_lanes(zeros) == 0.f;
+}
+#endif
+
+/// o [d_v][kStrip] times factor [kStrip], back to rows of the caller's O (or of `partial`, d_v + 2 floats a row).
+HEED_NOINLINE void unpack_output(const ForwardJob& job, int64_t first_row, int rows, const float* o, const float* factor,
+                                 float* partial) {
+  for (int r = 0; r < rows; r += kLanes) {
+    const F f = load(factor + r);
+    const int filled = smaller(rows - r, kLanes);
+    for (int c = 0; c < job.d_v; c += kLanes) {
+      const int n = smaller(job.d_v - c, kLanes);
+      F x[kLanes];
+      for (int i = 0; i < kLanes; ++i) x[i] = i < n ? mul(load(o + static_cast<long>(c + i) * kStrip + r), f) : zero();
+      transpose(x);
+      for (int i = 0; i < filled; ++i) {
+        const int64_t row = first_row + r + i;
+        if (partial != nullptr) {
+          store_f32(partial + static_cast<long>(r + i) * (job.d_v + 2) + c, x[i], n);
+        } else {
+          char* to = const_cast<char*>(address(job.o, row % job.heads, row / job.heads, c));
+          store_elements(to, job.o.type, x[i], n);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace heed::cpu::HEED_ISA

@@ -1,0 +1,375 @@
+// Few query rows against many keys (decoding): the cost is reading K and V once. Here the head dimension is in the lanes:
+// every K row is loaded once for all query rows that share it, 16 dot products are summed across lanes together, and V rows
+// are added straight from the caller's memory. No packing.
+#pragma once
+
+#include "cpu/kernels/dropout.hpp"
+#include "cpu/kernels/finish.hpp"
+
+namespace heed::cpu::HEED_ISA {
+
+constexpr int kRowsMost = 8;       // query rows per key/value head; more are better off in the lanes of a tile
+constexpr int kRowsBlock = 64;     // keys per step
+constexpr int kRowsAtOnce = 4;     // rows that share one load of K or V from the first-level cache
+constexpr int kColumnsAtOnce = 4;  // vectors of V columns summed in registers
+
+struct RowsScratch {
+  float* q;      // [rows][words rounded up to vectors]
+  float* o;      // [rows][columns]; with Dot the columns are in the order of the interleaved pairs
+  float* saved;  // O before the block
+  float* p;      // [rows][kRowsBlock]: scores, then P (Dot: then bf16 pairs)
+
+  static size_t carve(RowsScratch& scratch, char* base, int d, int d_v) {
+    size_t offset = 0;
+    const auto floats = [&](long n) {
+      char* at = base + offset;
+      offset += (static_cast<size_t>(n) * 4 + 127) / 128 * 128;
+      return reinterpret_cast<float*>(at);
+    };
+    scratch.q = floats(static_cast<long>(kRowsMost) * round_up(d, kLanes));
+    scratch.o = floats(static_cast<long>(kRowsMost) * columns(d_v));
+    scratch.saved = floats(static_cast<long>(kRowsMost) * columns(d_v));
+    scratch.p = floats(static_cast<long>(kRowsMost) * kRowsBlock);
+    return offset;
+  }
+  static int columns(int d_v) { return round_up(d_v, 2 * kLanes); }
+};
+
+template <bool Dot>
+class Rows {
+ public:
+  static size_t scratch_bytes(int d, int d_v) {
+    RowsScratch unused;
+    return RowsScratch::carve(unused, nullptr, d, d_v);
+  }
+  static void run(const ForwardJob& job, const ForwardPart& part, void* memory) { Rows(job, part, memory).compute(); }
+
+ private:
+  Rows(const ForwardJob& job, const ForwardPart& part, void* memory)
+      : job_(job), part_(part), words_(Dot ? (job.d + 1) / 2 : job.d), q_stride_(round_up(words_, kLanes)),
+        columns_(RowsScratch::columns(job.d_v)), features_(job.has_score_features()) {
+    RowsScratch::carve(scratch_, static_cast<char*>(memory), job.d, job.d_v);
+  }
+
+  void compute() {
+    for (int r = 0; r < part_.rows; ++r) {
+      const int64_t n = part_.first_row + r, i = n / job_.heads;
+      const char* row = address(job_.q, n % job_.heads, i, 0);
+      for (int w = 0; w < words_; w += kLanes) store(scratch_.q + r * q_stride_ + w, load_words<Dot>(row, job_.q.type, job_.d, w));
+      begin_[r] = clamp_key(i - job_.mask_y + 1, job_.s_k);
+      end_[r] = clamp_key(i + job_.mask_x, job_.s_k);
+      sink_[r] = smaller(clamp_key(job_.mask_sink, job_.s_k), end_[r]);
+      maximum_[r] = kMinusInfinity;
+      sum_[r] = 0.f;
+    }
+    __builtin_memset(scratch_.o, 0, static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
+    for (int first = part_.key_begin; first < part_.key_end; first += kRowsBlock) {
+      const int keys = smaller(kRowsBlock, part_.key_end - first);
+      if (!any_visible(first, keys)) continue;
+      for (int r = 0; r < part_.rows; r += kRowsAtOnce) with_rows(part_.rows - r, [&]<int R>() { dot_products<R>(r, first, keys); });
+      for (int r = 0; r < part_.rows; ++r) softmax(r, first, keys);
+      __builtin_memcpy(scratch_.saved, scratch_.o, static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
+      for (int r = 0; r < part_.rows; r += kRowsAtOnce) with_rows(part_.rows - r, [&]<int R>() { add_values<R>(r, first, keys); });
+      if (!finite()) add_values_carefully(first, keys);
+    }
+    for (int r = 0; r < part_.rows; ++r) end_row(r);
+  }
+
+  template <class Function>
+  static void with_rows(int n, Function f) {
+    if (n >= 4) f.template operator()<4>();
+    else if (n == 3) f.template operator()<3>();
+    else if (n == 2) f.template operator()<2>();
+    else f.template operator()<1>();
+  }
+
+  bool any_visible(int first, int keys) const {
+    for (int r = 0; r < part_.rows; ++r)
+      if ((first < end_[r] && first + keys > begin_[r]) || first < sink_[r]) return true;
+    return false;
+  }
+
+  /// Raw products of rows [row, row + R) with the keys of the block into p; keys past the last are left as they are.
+  template <int R>
+  HEED_NOINLINE_MEMBER void dot_products(int row, int first, int keys) {
+    const long step = job_.k.row * size_of(job_.k.type);
+    const char* k = address(job_.k, 0, first, 0);
+    const float* q = scratch_.q + row * q_stride_;
+    const int whole = Dot ? job_.d / 2 / kLanes * kLanes : words_ / kLanes * kLanes;
+    for (int key = 0; key < keys; key += kLanes) {
+      alignas(64) float lanes[R][kLanes][kLanes];  // products before they are summed across lanes
+      for (int group = 0; group < kLanes; group += kRows) {
+        F sum[kRows][R];
+        HEED_UNROLL for (int a = 0; a < kRows; ++a) HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] = zero();
+        const char* from[kRows];  // the last key stands in for those past it
+        HEED_UNROLL for (int a = 0; a < kRows; ++a) from[a] = k + smaller(key + group + a, keys - 1) * step;
+        const auto step_of = [&](int w, auto load_key) __attribute__((always_inline)) {
+          F x[R];
+          HEED_UNROLL for (int b = 0; b < R; ++b) x[b] = load_kept(q + b * q_stride_ + w);
+          HEED_UNROLL for (int a = 0; a < kRows; ++a) {
+            const F y = load_key(from[a]);
+            HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] = multiply_add<Dot>(y, x[b], sum[a][b]);
+          }
+        };
+        with_key_type([&]<int Type>() __attribute__((always_inline)) {
+          for (int w = 0; w < whole; w += kLanes)
+            step_of(w, [&](const char* p) __attribute__((always_inline)) { return load_whole<Type>(p, w); });
+        });
+        if (whole < words_)
+          step_of(whole, [&](const char* p) __attribute__((always_inline)) { return load_words<Dot>(p, job_.k.type, job_.d, whole); });
+        HEED_UNROLL for (int a = 0; a < kRows; ++a) HEED_UNROLL for (int b = 0; b < R; ++b) store(lanes[b][group + a], sum[a][b]);
+      }
+      for (int b = 0; b < R; ++b) {
+        F x[kLanes];
+        HEED_UNROLL for (int i = 0; i < kLanes; ++i) x[i] = load(lanes[b][i]);
+        store(scratch_.p + (row + b) * kRowsBlock + key, sum_each(x));
+      }
+    }
+  }
+
+  /// Calls f with the element type of K and V as a constant: 0 raw words (f32, or pairs for Dot), 1 f16, 2 bf16.
+  template <class Function>
+  HEED_INLINE_MEMBER void with_key_type(Function f) const {
+    if (Dot || job_.k.type == Element::f32) f.template operator()<0>();
+    else if (job_.k.type == Element::f16) f.template operator()<1>();
+    else f.template operator()<2>();
+  }
+  template <int Type>
+  HEED_INLINE_MEMBER static F load_whole(const char* row, int word) {
+    if constexpr (Type == 0) return load_unaligned(row + 4l * word);
+    else if constexpr (Type == 1) return load_f16(row + 2l * word, kLanes);
+    else return load_bf16(row + 2l * word, kLanes);
+  }
+
+  /// Products of row r become P; its maximum, sum and O follow.
+  HEED_NOINLINE_MEMBER void softmax(int r, int first, int keys) {
+    const int64_t n = part_.first_row + r, i = n / job_.heads, g = n % job_.heads;
+    float* p = scratch_.p + r * kRowsBlock;
+    float slope = 0.f;
+    if (job_.slopes != nullptr) __builtin_memcpy(&slope, static_cast<const char*>(job_.slopes) + g * job_.slope_head * 4, 4);
+    const float diagonal = static_cast<float>(static_cast<int32_t>(i + job_.s_k - job_.s_q));
+    const float cap = job_.soft_cap, inverse_cap = cap > 0 ? 1.f / cap : 0.f;
+    const F minus_infinity = broadcast(kMinusInfinity);
+    F high = minus_infinity;
+    for (int key = 0; key < kRowsBlock; key += kLanes) {
+      F x = minus_infinity;
+      const int count = smaller(keys - key, kLanes);
+      if (count > 0) {
+        const I j = add_int(broadcast_int(first + key), lane_numbers());
+        x = mul(load(p + key), broadcast(features_ ? job_.scale : job_.scale * kLog2e));
+        if (cap > 0) x = mul(tanh(mul(x, broadcast(inverse_cap))), broadcast(cap));
+        if (job_.bias.data != nullptr) x = add(x, load_bias(g, i, first + key, count));
+        if (job_.slopes != nullptr) x = sub(x, mul(broadcast(slope), abs(sub(broadcast(diagonal), to_float(j)))));
+        if (features_) x = mul(x, broadcast(kLog2e));
+        const M window = both(less_equal(broadcast_int(begin_[r]), j), less(j, broadcast_int(end_[r])));
+        M visible = both(either(window, less(j, broadcast_int(sink_[r]))), less(lane_numbers(), broadcast_int(count)));
+        if (job_.has_bit_masks()) visible = both(visible, mask_lanes(g, i, first + key, count));
+        x = select(visible, x, minus_infinity);
+      }
+      high = max(high, x);
+      store(p + key, x);
+    }
+    raise_maximum(r, max_lanes(high));
+    const F top = broadcast(maximum_[r] == kMinusInfinity ? 0.f : maximum_[r]);
+    F sum = zero();
+    for (int key = 0; key < kRowsBlock; key += kLanes) {
+      F x = exp2(sub(load(p + key), top));
+      sum = add(sum, x);
+      if (job_.drop) x = select(kept_lanes(g, i, first + key), x, zero());
+      store(p + key, x);
+    }
+    sum_[r] += sum_lanes(sum);
+#ifdef __AVX512BF16__
+    if constexpr (Dot) {  // neighbouring keys as pairs: round, then keep the upper halves side by side
+      for (int key = 0; key < kRowsBlock; key += kLanes)
+        store_bf16(reinterpret_cast<uint16_t*>(p) + key, load(p + key), kLanes);
+    }
+#endif
+  }
+
+  HEED_INLINE_MEMBER void raise_maximum(int r, float highest) {
+    if (!(highest > maximum_[r] + kLazyRowMaximum)) return;
+    const float correction = maximum_[r] == kMinusInfinity ? 0.f : exp2f(maximum_[r] - highest);
+    maximum_[r] = highest;
+    sum_[r] *= correction;
+    for (int c = 0; c < columns_; c += kLanes) {
+      float* o = scratch_.o + r * columns_ + c;
+      store(o, mul(load(o), broadcast(correction)));
+    }
+  }
+
+  F load_bias(int64_t g, int64_t i, int key, int count) const {
+    const char* from = address(job_.bias, g, i, key);
+    if (job_.bias.column == 1) return load_elements(from, job_.bias.type, count);
+    alignas(64) float t[kLanes] = {};
+    for (int c = 0; c < count; ++c) t[c] = load_element(from + c * job_.bias.column * size_of(job_.bias.type), job_.bias.type);
+    return load(t);
+  }
+
+  static M lanes_of_bits(uint32_t bits) {
+    alignas(64) int32_t lane_bit[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) lane_bit[lane] = static_cast<int32_t>(1u << lane);
+    return bit_set(broadcast_int(static_cast<int>(bits)), load_int(lane_bit));
+  }
+  M mask_lanes(int64_t g, int64_t i, int key, int count) const {
+    uint32_t bits = ~0u;
+    if (job_.keep != nullptr)
+      bits &= keep_bits(job_.keep + g * job_.keep_head + i * job_.keep_row, job_.keep_column, key, count);
+    if (job_.blocks != nullptr)
+      bits &= block_bits(job_.blocks + g * job_.blocks_head + i / job_.block_q * job_.blocks_row, job_.blocks_column, job_.block_k,
+                         key, count);
+    return lanes_of_bits(bits);
+  }
+  /// Dropout of keys [key, key + kLanes): one key per lane, each with its own Philox call.
+  M kept_lanes(int64_t g, int64_t i, int key) const {
+    alignas(64) int32_t column_group[kLanes], right[kLanes], odd[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int j = key + lane;
+      column_group[lane] = j / 16 * 4 + j % 8 / 2;
+      right[lane] = j / 8 % 2;
+      odd[lane] = j % 2;
+    }
+    I x[4] = {load_int(column_group), broadcast_int(static_cast<int>(i / 16 * 8 + i % 8)),
+              broadcast_int(static_cast<int>(job_.drop_head + static_cast<uint32_t>(g))),
+              broadcast_int(static_cast<int>(job_.drop_offset))};
+    philox(x, job_.drop_key[0], job_.drop_key[1]);
+    const bool lower = i / 8 % 2 != 0;
+    const I one = broadcast_int(1);
+    const I word = select_int(bit_set(load_int(right), one), lower ? x[3] : x[1], lower ? x[2] : x[0]);
+    const I half = select_int(bit_set(load_int(odd), one), shift_right<16>(word), and_int(word, broadcast_int(0xffff)));
+    return less(broadcast_int(static_cast<int>(job_.drop_threshold) - 1), half);
+  }
+
+  /// O of rows [row, row + R) += P times the V rows of the block.
+  template <int R>
+  HEED_NOINLINE_MEMBER void add_values(int row, int first, int keys) {
+    const long step = job_.v.row * size_of(job_.v.type);
+    const char* v = address(job_.v, 0, first, 0);
+    const float* p = scratch_.p + row * kRowsBlock;
+    const int columns_per_vector = Dot ? 2 * kLanes : kLanes;  // Dot: two vectors of pairs hold 2 * kLanes columns
+    int c = 0;
+    if (job_.v.column == 1) {
+      with_key_type([&]<int Type>() __attribute__((always_inline)) {
+        constexpr int kSpan = kColumnsAtOnce * kLanes;
+        for (; c + kSpan <= job_.d_v; c += kSpan) add_columns<R, kColumnsAtOnce>(row, c, keys, p, [&](int key, F (&x)[kColumnsAtOnce])
+            __attribute__((always_inline)) {
+          if constexpr (Dot) load_value_pairs(v, step, key, keys, c, x);
+          else HEED_UNROLL for (int i = 0; i < kColumnsAtOnce; ++i) x[i] = load_whole<Type>(v + key * step, c + i * kLanes);
+        });
+      });
+    }
+    for (; c < job_.d_v; c += columns_per_vector) {
+      const int n = smaller(job_.d_v - c, columns_per_vector);
+      add_columns<R, Dot ? 2 : 1>(row, c, keys, p, [&](int key, F (&x)[Dot ? 2 : 1]) {
+        if constexpr (Dot) {
+          gather_value_pairs(first, key, keys, c, n, x);
+        } else {
+          x[0] = job_.v.column == 1 ? load_elements(v + key * step + c * size_of(job_.v.type), job_.v.type, n)
+                                    : gather_values(job_, first + key, c, n);
+        }
+      });
+    }
+  }
+
+  /// N vectors of columns from c on: sums over the keys (Dot: pairs of keys) of the block.
+  template <int R, int N, class Load>
+  HEED_INLINE_MEMBER void add_columns(int row, int c, int keys, const float* p, Load load_values) {
+    F sum[R][N];
+    HEED_UNROLL for (int b = 0; b < R; ++b) HEED_UNROLL for (int i = 0; i < N; ++i) sum[b][i] = zero();
+    for (int key = 0, word = 0; key < keys; key += Dot ? 2 : 1, ++word) {
+      F x[N];
+      load_values(key, x);
+      HEED_UNROLL for (int b = 0; b < R; ++b) {
+        const F weight = broadcast(static_cast<const LooseWord*>(p + b * kRowsBlock)[word]);
+        HEED_UNROLL for (int i = 0; i < N; ++i) sum[b][i] = multiply_add<Dot>(weight, x[i], sum[b][i]);
+      }
+    }
+    HEED_UNROLL for (int b = 0; b < R; ++b) HEED_UNROLL for (int i = 0; i < N; ++i) {
+      float* o = scratch_.o + (row + b) * columns_ + c + i * kLanes;
+      store(o, add(load(o), sum[b][i]));
+    }
+  }
+
+#ifdef __AVX512BF16__
+  /// Columns [c, c + 64) of two keys, interleaved: within each 128 bits the low four columns, then the high four.
+  HEED_INLINE_MEMBER static void load_value_pairs(const char* v, long step, int key, int keys, int c, F (&x)[4]) {
+    HEED_UNROLL for (int i = 0; i < 2; ++i) {
+      const I low = _mm512_loadu_si512(v + key * step + 2l * (c + 32 * i));
+      const I high = key + 1 < keys ? _mm512_loadu_si512(v + (key + 1) * step + 2l * (c + 32 * i)) : broadcast_int(0);
+      x[2 * i] = as_float(_mm512_unpacklo_epi16(low, high));
+      x[2 * i + 1] = as_float(_mm512_unpackhi_epi16(low, high));
+    }
+  }
+  void gather_value_pairs(int first, int key, int keys, int c, int n, F (&x)[2]) const {
+    alignas(64) uint16_t t[2][32] = {};
+    for (int a = 0; a < smaller(2, keys - key); ++a)
+      for (int i = 0; i < n; ++i) __builtin_memcpy(&t[a][i], address(job_.v, 0, first + key + a, c + i), 2);
+    const I low = load_int(t[0]), high = load_int(t[1]);
+    x[0] = as_float(_mm512_unpacklo_epi16(low, high));
+    x[1] = as_float(_mm512_unpackhi_epi16(low, high));
+  }
+#else
+  static void load_value_pairs(const char*, long, int, int, int, F (&)[4]) {}
+  void gather_value_pairs(int, int, int, int, int, F (&)[2]) const {}
+#endif
+
+  /// Where column c of O is kept: Dot leaves the order of the interleaved pairs.
+  static int place(int c) {
+    if constexpr (!Dot) return c;
+    const int in = c % 32;
+    return c - in + in / 8 * 4 + in % 4 + (in % 8 < 4 ? 0 : 16);
+  }
+
+  bool finite() const {
+    F zeros = zero();
+    for (int i = 0; i < part_.rows * columns_; i += kLanes) zeros = fma(load(scratch_.o + i), zero(), zeros);
+    return sum_lanes(zeros) == 0.f;
+  }
+
+  /// A block with infinities or NaN in V: entries of P that are 0 (hidden keys) must not touch them.
+  HEED_NOINLINE_MEMBER void add_values_carefully(int first, int keys) {
+    __builtin_memcpy(scratch_.o, scratch_.saved, static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
+    for (int r = 0; r < part_.rows; ++r) {
+      for (int key = 0; key < keys; ++key) {
+        const float* p = scratch_.p + r * kRowsBlock;
+        const float weight = Dot ? load_element(reinterpret_cast<const uint16_t*>(p) + key, Element::bf16) : p[key];
+        if (weight == 0.f) continue;
+        for (int c = 0; c < job_.d_v; ++c)
+          scratch_.o[r * columns_ + place(c)] += weight * load_element(address(job_.v, 0, first + key, c), job_.v.type);
+      }
+    }
+  }
+
+  void end_row(int r) {
+    const int64_t n = part_.first_row + r;
+    float* to = part_.partial == nullptr ? nullptr : part_.partial + static_cast<long>(r) * (job_.d_v + 2);
+    RowEnd end{1.f, 0.f};
+    if (to != nullptr) {
+      to[job_.d_v] = maximum_[r];
+      to[job_.d_v + 1] = sum_[r];
+    } else {
+      end = end_of_row(job_, static_cast<int>(n % job_.heads), maximum_[r], sum_[r]);
+      store_lse(job_, n, end.lse);
+    }
+    for (int c = 0; c < job_.d_v; c += kLanes) {
+      alignas(64) float t[kLanes] = {};
+      const int count = smaller(job_.d_v - c, kLanes);
+      for (int i = 0; i < count; ++i) t[i] = scratch_.o[r * columns_ + place(c + i)];
+      const F x = mul(load(t), broadcast(end.factor));
+      if (to != nullptr) store_f32(to + c, x, count);
+      else store_elements(const_cast<char*>(address(job_.o, n % job_.heads, n / job_.heads, c)), job_.o.type, x, count);
+    }
+  }
+
+  static constexpr float kLazyRowMaximum = 8.f;  // see kLazyMaximum in tile.hpp
+
+  const ForwardJob& job_;
+  const ForwardPart& part_;
+  const int words_, q_stride_, columns_;
+  const bool features_;
+  RowsScratch scratch_;
+  int begin_[kRowsMost], end_[kRowsMost], sink_[kRowsMost];
+  float maximum_[kRowsMost], sum_[kRowsMost];
+};
+
+}  // namespace heed::cpu::HEED_ISA

@@ -1,0 +1,335 @@
+// A tile of query rows against a range of keys: blocks of keys outermost, strips of queries inside, softmax online.
+//
+//   for each block of 128 keys                                    K as it lies or packed, V packed into panels
+//     for each strip of kStrip queries                            S^T [128][kStrip] in the first-level cache
+//       scores of this block      + exponentials of the block before it, in the same instruction stream
+//       P V of the block before   (its exponentials are complete now)
+//       running maximum of this block; O and the sums are rescaled only when it grew by more than 2^8
+#pragma once
+
+#include "cpu/kernels/dropout.hpp"
+#include "cpu/kernels/finish.hpp"
+#include "cpu/kernels/units.hpp"
+
+namespace heed::cpu::HEED_ISA {
+
+// The maximum moves only when a score exceeds it by 2^8: a sum of such terms is far from overflow, and the result is the
+// same, because O and the sum are relative to the same maximum.
+constexpr float kLazyMaximum = 8.f;
+
+struct StripState {
+  StripWindows windows;
+  LaneFeatures lanes;
+  alignas(64) float maximum[kStrip];          // units of the scores; -inf before the first visible key
+  alignas(64) float scaled_maximum[kStrip];   // log2 units, finite: what the exponentials subtract
+  alignas(64) float sum[kStrip];
+  int64_t first_row;
+  int rows;
+};
+
+/// Scratch memory of a tile, carved from one aligned buffer.
+struct TileScratch {
+  StripState* strips;  // [strips]
+  float* q;            // [strips][words][kStrip]
+  float* o;            // [strips][output rows][kStrip]
+  float* s[2];         // [kKeyBlock][kStrip]: the block being scored, and the one before it
+  float* k;            // [kKeyBlock][words]
+  float* v[2];         // panels: of this block of keys, and of the one before it
+  float* bias;         // [kKeyBlock][kStrip]
+  BlockBits* mask_bits;
+  BlockBits* drop_bits;
+  float* highest;      // [kStrip]
+  float* block_sum;    // [kStrip]: every block sums from zero
+
+  /// With base 0 the result of end is the size.
+  static size_t carve(TileScratch& scratch, char* base, int words, int output_rows, long value_floats, int strips) {
+    size_t offset = 0;
+    const auto take = [&](size_t bytes) {
+      char* at = base + offset;
+      offset += (bytes + 127) / 128 * 128;
+      return at;
+    };
+    const auto floats = [&](long n) { return reinterpret_cast<float*>(take(static_cast<size_t>(n) * 4)); };
+    scratch.strips = reinterpret_cast<StripState*>(take(sizeof(StripState) * static_cast<size_t>(strips)));
+    scratch.highest = floats(kStrip);
+    scratch.block_sum = floats(kStrip);
+    scratch.q = floats(static_cast<long>(strips) * words * kStrip);
+    for (float*& s : scratch.s) s = floats(static_cast<long>(kKeyBlock) * kStrip);
+    scratch.o = floats(static_cast<long>(strips) * output_rows * kStrip);
+    scratch.k = floats(static_cast<long>(kKeyBlock) * words);
+    for (float*& v : scratch.v) v = floats(value_floats);
+    scratch.bias = floats(static_cast<long>(kKeyBlock) * kStrip);
+    scratch.mask_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
+    scratch.drop_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
+    return offset;
+  }
+};
+
+template <class Unit>
+class Tile {
+ public:
+  static size_t scratch_bytes(int d, int d_v, int strips) {
+    TileScratch unused;
+    return TileScratch::carve(unused, nullptr, Unit::words(d), round_up(d_v, Unit::kOutputStep),
+                              Unit::value_floats(d_v, kKeyBlock), strips);
+  }
+
+  static void run(const ForwardJob& job, const ForwardPart& part, void* memory) {
+    Tile tile(job, part, memory);
+    Unit::begin_tile();
+    tile.compute();
+    Unit::end_tile();
+  }
+
+ private:
+  /// A block of scores between its product with K and its product with V.
+  struct Pending {
+    StripState* strip = nullptr;
+    float *s = nullptr, *o = nullptr;
+    const float* v = nullptr;
+    int first = 0, keys = 0, padded = 0;
+    bool finite = true;
+    bool trimmed = false;
+    int8_t active[kKeyBlock / kKeyGroup][2];
+  };
+
+  Tile(const ForwardJob& job, const ForwardPart& part, void* memory)
+      : job_(job), part_(part), words_(Unit::words(job.d)), output_rows_(round_up(job.d_v, Unit::kOutputStep)),
+        strips_((part.rows + kStrip - 1) / kStrip), features_(job.has_score_features()) {
+    TileScratch::carve(scratch_, static_cast<char*>(memory), words_, output_rows_, Unit::value_floats(job.d_v, kKeyBlock),
+                       strips_);
+    // f32 queries carry scale and log2(e) already; raw products get them in the exponential; features apply them themselves.
+    query_scale_ = features_ ? 1.f : job.scale * kLog2e;
+    factor_ = Unit::kPairs && !features_ ? (job.scale < 0 ? -job.scale : job.scale) * kLog2e : 1.f;
+  }
+
+  void compute() {
+    start_strips();
+    const bool in_place = Unit::reads_in_place(job_) && (strips_ == 1 || Unit::in_place_row(job_) == words_);
+    int buffer = 0, value_buffer = 0;
+    for (int first = part_.key_begin; first < part_.key_end; first += kKeyBlock) {
+      const int keys = smaller(kKeyBlock, part_.key_end - first), padded = round_up(keys, Unit::kKeyStep);
+      const LooseWord* k = nullptr;  // packed when the first strip needs the block
+      long k_row = words_;
+      bool finite = true;
+      for (int t = 0; t < strips_; ++t) {
+        StripState& strip = scratch_.strips[t];
+        if (!strip.windows.sees(first, keys)) continue;
+        if (job_.has_bit_masks() && !gather_mask_bits(job_, strip.first_row, strip.rows, first, keys, *scratch_.mask_bits))
+          continue;
+        if (k == nullptr) {
+          value_buffer ^= 1;
+          if (in_place && keys == padded) {
+            k = reinterpret_cast<const LooseWord*>(address(job_.k, 0, first, 0));
+            k_row = Unit::in_place_row(job_);
+          } else {
+            pack_keys<Unit::kPairs>(job_, first, keys, padded, words_, scratch_.k);
+            k = scratch_.k;
+          }
+          finite = Unit::pack_values(job_, first, keys, padded, scratch_.v[value_buffer]);
+        }
+        Pending block;
+        block.strip = &strip;
+        block.s = scratch_.s[buffer];
+        block.o = scratch_.o + static_cast<long>(t) * output_rows_ * kStrip;
+        block.v = scratch_.v[value_buffer];
+        block.first = first;
+        block.keys = keys;
+        block.padded = padded;
+        block.finite = finite;
+        score(block, k, k_row, scratch_.q + static_cast<long>(t) * words_ * kStrip);
+        finish_pending();
+        raise_maximum(strip, block.o);
+        pending_ = block;
+        buffer ^= 1;
+      }
+    }
+    exponentiated_ = 0;
+    finish_pending();
+    for (int t = 0; t < strips_; ++t) end_strip(scratch_.strips[t], scratch_.o + static_cast<long>(t) * output_rows_ * kStrip);
+  }
+
+  void start_strips() {
+    for (int t = 0; t < strips_; ++t) {
+      StripState& strip = scratch_.strips[t];
+      strip.first_row = part_.first_row + static_cast<long>(t) * kStrip;
+      strip.rows = smaller(kStrip, part_.rows - t * kStrip);
+      strip.windows.set(job_, strip.first_row, strip.rows);
+      if (features_) strip.lanes.set(job_, strip.first_row, strip.rows);
+      for (int r = 0; r < kStrip; ++r) {
+        strip.maximum[r] = kMinusInfinity;
+        strip.scaled_maximum[r] = strip.sum[r] = 0.f;
+      }
+      pack_queries<Unit::kPairs>(job_, strip.first_row, strip.rows, query_scale_, words_,
+                                 scratch_.q + static_cast<long>(t) * words_ * kStrip);
+    }
+    for (int r = 0; r < kStrip; ++r) scratch_.block_sum[r] = 0.f;
+    __builtin_memset(scratch_.o, 0, sizeof(float) * static_cast<size_t>(strips_) * static_cast<size_t>(output_rows_) * kStrip);
+  }
+
+  ExpBlock exp_block(const Pending& p) const {
+    return {p.s, p.strip->scaled_maximum, scratch_.block_sum, factor_};
+  }
+
+  /// S of the block, masked and changed; scratch highest = its largest score per lane. exponentiated_ = how many keys of the
+  /// pending block were exponentiated on the way.
+  void score(Pending& block, const LooseWord* k, long k_row, const float* q) {
+    const bool windowed = !block.strip->windows.sees_all(block.first, block.padded);
+    block.trimmed = false;
+    for (int group = 0; group < block.padded / kKeyGroup; ++group) {
+      int low = 0, high = kVectors;
+      if (windowed) block.strip->windows.active_vectors(block.first + group * kKeyGroup, kKeyGroup, low, high);
+      block.active[group][0] = static_cast<int8_t>(low);
+      block.active[group][1] = static_cast<int8_t>(high);
+      block.trimmed |= low != 0 || high != kVectors;
+    }
+    exponentiated_ = 0;
+    if (block.trimmed) {
+      for (int group = 0; group < block.padded / kKeyGroup; ++group) {
+        const int low = block.active[group][0], vectors = block.active[group][1] - low, key = group * kKeyGroup;
+        if (vectors > 0)
+          Unit::scores(vectors, k + key * k_row, k_row, q + low * kLanes, block.s + static_cast<long>(key) * kStrip + low * kLanes,
+                       kKeyGroup, words_);
+      }
+    } else {
+      for (int r = 0; r < kStrip; ++r) scratch_.highest[r] = kMinusInfinity;
+      if (kFuseExp && pending_.strip != nullptr) {
+        exponentiated_ = smaller(block.padded, pending_.padded);
+        Unit::scores_with_exp(k, k_row, q, block.s, exponentiated_, words_, scratch_.highest, exp_block(pending_));
+      }
+      if (block.padded > exponentiated_)
+        Unit::scores_and_highest(k + exponentiated_ * k_row, k_row, q, block.s + static_cast<long>(exponentiated_) * kStrip,
+                                 block.padded - exponentiated_, words_, scratch_.highest);
+    }
+    if (!windowed && !features_ && !job_.has_bit_masks()) return;
+    if (features_ && job_.bias.data != nullptr)
+      gather_bias(job_, block.strip->first_row, block.strip->rows, block.first, block.keys, scratch_.bias);
+    const ScorePass pass{.job = &job_,
+                         .windows = windowed ? &block.strip->windows : nullptr,
+                         .bits = job_.has_bit_masks() ? scratch_.mask_bits : nullptr,
+                         .lanes = features_ ? &block.strip->lanes : nullptr,
+                         .bias = job_.bias.data != nullptr ? scratch_.bias : nullptr,
+                         .active = block.active};
+    change_scores(pass, block.first, block.padded, block.s, scratch_.highest);
+  }
+
+  /// The rest of the pending block's exponentials, its sums, dropout, and its product with V.
+  void finish_pending() {
+    if (pending_.strip == nullptr) return;
+    StripState& strip = *pending_.strip;
+    if (pending_.padded > exponentiated_)
+      exp_pass<Unit::kPairs>(exp_block(pending_), exponentiated_, pending_.padded - exponentiated_);
+    for (int r = 0; r < kStrip; ++r) {
+      strip.sum[r] += scratch_.block_sum[r];
+      scratch_.block_sum[r] = 0.f;
+    }
+    if (job_.drop) {
+      gather_dropout_bits(job_, strip.first_row, strip.rows, pending_.first, pending_.padded, *scratch_.drop_bits);
+      drop<Unit::kPairs>(pending_.s, pending_.padded, *scratch_.drop_bits);
+    }
+    if (!pending_.finite) accumulate_carefully();
+    else if (pending_.trimmed) accumulate_trimmed();
+    else Unit::accumulate(kVectors, 0, pending_.v, pending_.padded, pending_.s, pending_.o, 0, pending_.padded, job_.d_v);
+    pending_.strip = nullptr;
+  }
+
+  /// Pairs of key groups, each over the vectors in which either has a visible key.
+  void accumulate_trimmed() {
+    constexpr int kStep = 2;
+    const int groups = pending_.padded / kKeyGroup;
+    for (int group = 0; group < groups;) {
+      const auto range = [&](int g, int& low, int& high) {
+        low = kVectors, high = 0;
+        for (int i = g; i < smaller(g + kStep, groups); ++i) {
+          low = smaller(low, pending_.active[i][0]);
+          high = larger(high, pending_.active[i][1]);
+        }
+      };
+      int low, high, end = group + kStep;
+      range(group, low, high);
+      for (int next_low, next_high; end < groups; end += kStep) {
+        range(end, next_low, next_high);
+        if (next_low != low || next_high != high) break;
+      }
+      end = smaller(end, groups);
+      if (high > low)
+        Unit::accumulate(high - low, low, pending_.v, pending_.padded, pending_.s, pending_.o, group * kKeyGroup,
+                         (end - group) * kKeyGroup, job_.d_v);
+      group = end;
+    }
+  }
+
+  /// A block with infinities or NaN in V: entries of P that are 0 (hidden keys) must not touch them.
+  HEED_NOINLINE_MEMBER void accumulate_carefully() {
+    for (int key = 0; key < pending_.keys; ++key) {
+      for (int c = 0; c < job_.d_v; ++c) {
+        const F value = broadcast(load_element(address(job_.v, 0, pending_.first + key, c), job_.v.type));
+        for (int v = 0; v < kVectors; ++v) {
+          F p;
+          if constexpr (Unit::kPairs) {
+            const I words = as_int(load(pending_.s + static_cast<long>(key / 2) * kStrip + v * kLanes));
+            p = as_float(key % 2 == 0 ? shift_left<16>(words) : and_int(words, broadcast_int(static_cast<int>(0xffff0000u))));
+          } else {
+            p = load(pending_.s + static_cast<long>(key) * kStrip + v * kLanes);
+          }
+          float* to = pending_.o + static_cast<long>(c) * kStrip + v * kLanes;
+          store(to, select(equal(p, zero()), load(to), fma(value, p, load(to))));
+        }
+      }
+    }
+  }
+
+  void raise_maximum(StripState& strip, float* o) {
+    const F limit = broadcast(kLazyMaximum / factor_), factor = broadcast(factor_);
+    alignas(64) float correction[kStrip];
+    bool rescale = false;
+    for (int r = 0; r < kStrip; r += kLanes) {
+      const F before = load(strip.maximum + r), highest = load(scratch_.highest + r);
+      const M grew = greater(highest, add(before, limit));
+      const F now = select(grew, highest, before);
+      // Lanes that did not grow keep exactly what they had: a row's bits must not depend on its neighbours.
+      store(correction + r, select(grew, exp2(mul(sub(before, now), factor)), broadcast(1.f)));
+      rescale |= any(both(grew, greater(before, broadcast(kMinusInfinity))));
+      store(strip.maximum + r, now);
+      store(strip.scaled_maximum + r, select(greater(now, broadcast(kMinusInfinity)), mul(now, factor), zero()));
+    }
+    if (!rescale) return;
+    for (int r = 0; r < kStrip; r += kLanes) store(strip.sum + r, mul(load(strip.sum + r), load(correction + r)));
+    for (long row = 0; row < output_rows_; ++row)
+      for (int r = 0; r < kStrip; r += kLanes)
+        store(o + row * kStrip + r, mul(load(o + row * kStrip + r), load(correction + r)));
+  }
+
+  void end_strip(const StripState& strip, const float* o) {
+    alignas(64) float factor[kStrip];
+    float* partial = part_.partial == nullptr
+                         ? nullptr
+                         : part_.partial + (strip.first_row - part_.first_row) * (job_.d_v + 2);
+    for (int r = 0; r < kStrip; ++r) factor[r] = 1.f;
+    for (int r = 0; r < strip.rows; ++r) {
+      const float maximum = strip.maximum[r] == kMinusInfinity ? kMinusInfinity : strip.scaled_maximum[r];
+      if (partial != nullptr) {
+        float* end = partial + static_cast<long>(r) * (job_.d_v + 2) + job_.d_v;
+        end[0] = maximum;
+        end[1] = strip.sum[r];
+      } else {
+        const int64_t row = strip.first_row + r;
+        const RowEnd end = end_of_row(job_, static_cast<int>(row % job_.heads), maximum, strip.sum[r]);
+        factor[r] = end.factor;
+        store_lse(job_, row, end.lse);
+      }
+    }
+    unpack_output(job_, strip.first_row, strip.rows, o, factor, partial);
+  }
+
+  const ForwardJob& job_;
+  const ForwardPart& part_;
+  const int words_, output_rows_, strips_;
+  const bool features_;
+  float query_scale_ = 1.f, factor_ = 1.f;
+  TileScratch scratch_;
+  Pending pending_;
+  int exponentiated_ = 0;  // keys of the pending block that are already exponentiated
+};
+
+}  // namespace heed::cpu::HEED_ISA

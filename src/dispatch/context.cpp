@@ -1,0 +1,103 @@
+#include <heed/plan.hpp>
+
+#include "dispatch/context_impl.hpp"
+#include "dispatch/forward_family.hpp"
+#include "dispatch/plan_impl.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+namespace heed {
+namespace {
+
+std::optional<dispatch::CpuIsa> max_cpu_isa(const Context::Options& options) {
+  if (!options.max_cpu_isa.empty()) return dispatch::parse_cpu_isa(options.max_cpu_isa, "max_cpu_isa");
+  constexpr const char* kVariable = "HEED_MAX_CPU_ISA";
+  const std::string_view wish = dispatch::environment(kVariable);
+  if (wish.empty()) return std::nullopt;
+  return dispatch::parse_cpu_isa(wish, kVariable);
+}
+
+bool log_wanted() {
+  const std::string_view wish = dispatch::environment("HEED_LOG");
+  if (wish.empty() || wish == "0") return false;
+  if (wish == "1") return true;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("HEED_LOG={} : 1 prints a line for every call, 0 or nothing does not.", wish));
+}
+
+void check_threads(int threads) {
+  if (threads < 0 || threads > ThreadPool::kMaxThreads)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("threads = {} : a plan is made for 1 to {} threads, or 0 for as many as the context has.",
+                            threads, ThreadPool::kMaxThreads));
+}
+
+}  // namespace
+
+namespace dispatch {
+
+std::string_view environment(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace dispatch
+
+Context::Impl::Impl(dispatch::Engines engines_here, int threads, bool log_calls)
+    : engines(std::move(engines_here)), registry(dispatch::make_registry(engines)), log(log_calls), pool(threads) {}
+
+std::shared_ptr<const Plan::Impl> Context::Impl::plan(const Problem& problem, const PlanOptions& options) {
+  check_threads(options.threads);
+  const int threads = options.threads == 0 ? pool.concurrency() : options.threads;
+  const dispatch::PlanCache::Key key{problem, options.engine, options.kernel, threads};
+  if (auto plan = plans.find(key)) return plan;
+  // Made without a lock: two threads that ask for the same new plan at once both make it, and the first one's is kept.
+  return plans.insert(key, dispatch::make_plan(registry, problem, options, threads, log));
+}
+
+Context::Context() : Context(Options{}) {}
+
+Context::Context(const Options& options)
+    : Context(std::make_unique<Impl>(dispatch::make_engines(max_cpu_isa(options)), options.threads, log_wanted())) {}
+
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Context::~Context() = default;
+
+Plan Context::plan(const Problem& problem, const PlanOptions& options) { return Plan(impl_->plan(problem, options)); }
+
+Explanation Context::explain(const Problem& problem, const PlanOptions& options) {
+  if (const auto error = problem.validate()) throw *error;
+  check_threads(options.threads);
+  return dispatch::kForwardFamily.explain(*impl_->registry, problem,
+                                          {.engine = options.engine, .kernel = options.kernel});
+}
+
+void Context::forward(const ForwardArgs& args, const RunOptions& options) {
+  const Problem problem = Problem::of(args);
+  Executor& executor = options.executor == nullptr ? impl_->pool : *options.executor;
+  const int workers = executor.concurrency();
+  if (workers < 1 || workers > ThreadPool::kMaxThreads)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the executor brings {} workers: it must be 1 to {}.", workers, ThreadPool::kMaxThreads));
+  const auto plan = impl_->plan(problem, {.engine = options.engine, .threads = workers});
+  const auto workspace = impl_->workspaces.take(plan->workspace_bytes);
+  plan->run(args, workspace.bytes(), executor);
+}
+
+std::vector<KernelInfo> Context::kernels(std::string_view filter) const {
+  std::vector<KernelInfo> list;
+  for (const auto* entry : impl_->registry->filter(filter)) list.push_back(entry->info());
+  return list;
+}
+
+std::string Context::kernels_json(std::string_view filter) const { return impl_->registry->to_json(filter).dump(2); }
+
+Executor& Context::executor() { return impl_->pool; }
+
+}  // namespace heed

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "dispatch/arch.hpp"
+
+#include <optional>
+#include <string>
+
+namespace heed::dispatch {
+
+class Registry;
+
+/// All that dispatch knows of an engine. An engine adds its kernels to the registry and is then asked nothing more:
+/// plans talk to the kernels, which keep alive what they need.
+class Engine {
+ public:
+  Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  virtual ~Engine();
+
+  virtual EngineKind kind() const = 0;
+
+  /// Why it cannot be used on this machine ("no NVIDIA driver: libcuda.so.1 not found"); nothing when it can.
+  virtual std::optional<std::string> unavailable() const = 0;
+
+  /// What it found, in words: "avx512bf16 (AMD EPYC 9B14)".
+  virtual std::string arch_text() const = 0;
+
+  /// Adds every kernel it has, also those that this machine cannot run (with the reason): explain and `heed kernels`
+  /// show them too.
+  virtual void register_kernels(Registry& registry) const = 0;
+};
+
+}  // namespace heed::dispatch

@@ -1,0 +1,27 @@
+#include "dispatch/engines.hpp"
+
+#include "cpu/engine.hpp"
+
+namespace heed::dispatch {
+
+Engines make_engines(std::optional<CpuIsa> max_cpu_isa) {
+  Engines engines;
+  engines.present.push_back(cpu::make_cpu_engine({.max_isa = max_cpu_isa}));
+  engines.missing.push_back({EngineKind::cuda, "this build has no CUDA engine"});
+  return engines;
+}
+
+std::shared_ptr<const Registry> make_registry(const Engines& engines) {
+  auto registry = std::make_shared<Registry>();
+  for (const auto& engine : engines.present) {
+    if (auto reason = engine->unavailable()) {
+      registry->add_missing(engine->kind(), *std::move(reason));
+    } else {
+      engine->register_kernels(*registry);
+    }
+  }
+  for (const auto& engine : engines.missing) registry->add_missing(engine.engine, engine.reason);
+  return registry;
+}
+
+}  // namespace heed::dispatch

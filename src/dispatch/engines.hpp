@@ -1,0 +1,23 @@
+#pragma once
+
+#include "dispatch/engine.hpp"
+#include "dispatch/registry.hpp"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace heed::dispatch {
+
+struct Engines {
+  std::vector<std::unique_ptr<Engine>> present;
+  std::vector<Registry::MissingEngine> missing;  ///< those that this build does not have
+};
+
+/// The engines of this build: the one list of them.
+Engines make_engines(std::optional<CpuIsa> max_cpu_isa);
+
+/// All their kernels. An engine that is not available here is missing, and its kernels are not asked for.
+std::shared_ptr<const Registry> make_registry(const Engines& engines);
+
+}  // namespace heed::dispatch

@@ -1,0 +1,99 @@
+#include <heed/plan.hpp>
+
+#include "dispatch/duration_text.hpp"
+#include "dispatch/forward_family.hpp"
+#include "dispatch/plan_impl.hpp"
+#include "dispatch/workspace_pool.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+namespace heed {
+namespace {
+
+void check_workspace(const Plan::Impl& plan, std::span<const std::byte> workspace) {
+  if (workspace.size() < plan.workspace_bytes)
+    throw Error(ErrorCode::invalid_argument, fmt::format("the workspace holds {} bytes, this plan needs {}.",
+                                                         workspace.size(), plan.workspace_bytes));
+  constexpr std::size_t kAlignment = dispatch::WorkspacePool::kAlignment;
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(workspace.data()) % kAlignment;
+  if (plan.workspace_bytes > 0 && misaligned != 0)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the workspace begins {} bytes behind a multiple of {}: it must be aligned to {} bytes.",
+                            misaligned, kAlignment, kAlignment));
+}
+
+void check_executor(const Plan::Impl& plan, const Executor& executor) {
+  const int workers = executor.concurrency();
+  if (workers < 1 || workers > plan.threads)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the executor brings {} workers, this plan was made for 1 to {} (PlanOptions::threads).",
+                            workers, plan.threads));
+}
+
+}  // namespace
+
+void Plan::Impl::run(const ForwardArgs& args, std::span<std::byte> workspace, Executor& executor) const {
+  const dispatch::ForwardCall call{problem, args, workspace, executor, threads, prepared.get()};
+  if (!log) return kernel->run(call);
+  const auto begin = std::chrono::steady_clock::now();
+  kernel->run(call);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  // One write: lines of several threads do not mix.
+  fmt::print(stderr, "heed: {} {}, {} threads, {}\n", kernel->name(), problem.to_string(), executor.concurrency(),
+             dispatch::duration_text(took.count()));
+}
+
+namespace dispatch {
+
+std::shared_ptr<const Plan::Impl> make_plan(std::shared_ptr<const Registry> registry, const Problem& problem,
+                                            const PlanOptions& options, int threads, bool log) {
+  if (const auto error = problem.validate()) throw *error;
+  auto kernel = kForwardFamily.select(*registry, problem, {.engine = options.engine, .kernel = options.kernel});
+  auto plan = std::make_shared<Plan::Impl>(
+      Plan::Impl{problem, options.engine, options.kernel, threads, log, std::move(registry), std::move(kernel)});
+  plan->prepared = plan->kernel->prepare(problem, threads);
+  plan->stages = plan->kernel->stages(problem, threads);
+  for (const Plan::Stage& stage : plan->stages) {
+    if (stage.workspace_offset % WorkspacePool::kAlignment != 0)
+      throw Error(ErrorCode::internal,
+                  fmt::format("{}: stage '{}' begins at byte {} of the workspace, not a multiple of {}.", stage.kernel,
+                              stage.purpose, stage.workspace_offset, WorkspacePool::kAlignment));
+    plan->workspace_bytes = std::max(plan->workspace_bytes, stage.workspace_offset + stage.workspace_bytes);
+  }
+  return plan;
+}
+
+}  // namespace dispatch
+
+Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+const Problem& Plan::problem() const { return impl_->problem; }
+const std::string& Plan::kernel() const { return impl_->kernel->name(); }
+const std::vector<Plan::Stage>& Plan::stages() const { return impl_->stages; }
+std::size_t Plan::workspace_bytes() const { return impl_->workspace_bytes; }
+int Plan::threads() const { return impl_->threads; }
+
+std::string Plan::explain() const {
+  const dispatch::Wishes wishes{.engine = impl_->engine, .kernel = impl_->named_kernel};
+  return dispatch::kForwardFamily.explain(*impl_->registry, impl_->problem, wishes).to_string();
+}
+
+void Plan::run(const ForwardArgs& args, std::span<std::byte> workspace, Executor* executor) const {
+  // The arguments have no say in these two, so they pose the plan's problem whatever it wants of them.
+  const Problem posed =
+      Problem::of(args).accumulate(impl_->problem.accumulate()).deterministic(impl_->problem.deterministic());
+  if (!(posed == impl_->problem))
+    throw Error(ErrorCode::invalid_argument, fmt::format("these arguments pose another problem than the plan's: {}.",
+                                                         dispatch::first_difference(impl_->problem, posed)));
+  check_workspace(*impl_, workspace);
+  SerialExecutor serial;
+  Executor& chosen = executor == nullptr ? serial : *executor;
+  check_executor(*impl_, chosen);
+  impl_->run(args, workspace, chosen);
+}
+
+}  // namespace heed

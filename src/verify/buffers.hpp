@@ -1,0 +1,58 @@
+#pragma once
+
+#include "verify/case.hpp"
+#include "verify/guarded_buffer.hpp"
+#include "verify/shape.hpp"
+
+#include <heed/forward.hpp>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed::verify {
+
+/// The tensors of a Case: every one between guard bands; padding rows, gaps and everything else that is not part of the
+/// problem holds NaN; outputs begin as NaN.
+class Buffers {
+ public:
+  explicit Buffers(const Case& c, Executor* executor = nullptr);
+
+  const Case& get_case() const { return case_; }
+  const ForwardArgs& args() const { return args_; }
+  /// For tests that want something else than the Case says.
+  ForwardArgs& args() { return args_; }
+
+  /// Outputs back to NaN, for another run.
+  void clear_outputs();
+  /// After a test has put something else into an input: what is there now is what must stay there.
+  void remember_inputs();
+
+  /// What has changed that should not have: guard bands, gaps, padding, inputs. One sentence for each tensor.
+  std::vector<std::string> check_guards() const;
+  /// True when every output is still as it was made: nothing has been written.
+  bool outputs_untouched() const;
+  /// All bytes of all outputs, to compare two runs.
+  std::vector<std::byte> output_bytes() const;
+
+ private:
+  OutputView add(std::string_view name, DataType type, const Shape& shape);
+  static OutputView view_of(GuardedBuffer& buffer, const Shape& shape, std::int64_t first_element);
+
+  void make_operands(Executor& executor);
+  void make_bias_and_masks();
+  void make_slopes_and_sinks();
+  void make_outputs();
+  void make_sequences();
+
+  Shape operand_shape(Operand which) const;
+  OutputView add_indices(std::string_view name, const std::vector<std::int64_t>& values);
+
+  Case case_;
+  ForwardArgs args_;
+  std::vector<std::int64_t> start_q_, start_k_;  ///< [b + 1] first physical rows; zeros in batch mode
+  std::map<std::string, GuardedBuffer, std::less<>> inputs_, outputs_;
+};
+
+}  // namespace heed::verify

@@ -1,0 +1,90 @@
+#include "verify/case.hpp"
+
+#include "core/invalid.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace heed::verify {
+namespace {
+
+std::int64_t at(const std::vector<std::int64_t>& list, std::int64_t entry) {
+  return list[static_cast<std::size_t>(entry)];
+}
+
+std::int64_t longest(const std::vector<std::int64_t>& list) {
+  return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
+}
+
+std::int64_t sum(const std::vector<std::int64_t>& list) {
+  return std::accumulate(list.begin(), list.end(), std::int64_t{0});
+}
+
+void check_count(std::string_view what, const std::vector<std::int64_t>& list, std::int64_t count) {
+  if (static_cast<std::int64_t>(list.size()) != count)
+    throw core::invalid("{} has {} lengths; there must be {}.", what, list.size(), count);
+  for (const std::int64_t each : list)
+    if (each < 0) throw core::invalid("{} holds {}; a length is 0 or more.", what, each);
+}
+
+void check_fits(std::string_view what, const std::vector<std::int64_t>& logical, std::string_view physical_name,
+                const std::vector<std::int64_t>& physical) {
+  for (std::size_t i = 0; i < logical.size(); ++i) {
+    const std::int64_t room = physical.size() == 1 ? physical[0] : physical[i];
+    if (logical[i] > room)
+      throw core::invalid("{} of sequence {} is {}, but {} gives it {} rows; at most {} can count.", what, i,
+                          logical[i], physical_name, room, room);
+  }
+}
+
+}  // namespace
+
+std::int64_t Case::physical_q(std::int64_t e) const {
+  return !group() ? s_q[0] : s_qpad.empty() ? at(s_q, e) : at(s_qpad, e);
+}
+std::int64_t Case::physical_k(std::int64_t e) const {
+  return !group() ? s_k[0] : s_kpad.empty() ? at(s_k, e) : at(s_kpad, e);
+}
+
+std::int64_t Case::logical_q(std::int64_t e) const {
+  return group() ? at(s_q, e) : q_eff_lens.empty() ? s_q[0] : at(q_eff_lens, e);
+}
+std::int64_t Case::logical_k(std::int64_t e) const {
+  return group() ? at(s_k, e) : kv_eff_lens.empty() ? s_k[0] : at(kv_eff_lens, e);
+}
+
+std::int64_t Case::longest_q() const { return longest(s_q); }
+std::int64_t Case::longest_k() const { return longest(s_k); }
+std::int64_t Case::total_q() const { return sum(s_qpad.empty() ? s_q : s_qpad); }
+std::int64_t Case::total_k() const { return sum(s_kpad.empty() ? s_k : s_kpad); }
+
+void Case::check() const {
+  for (const auto& [what, size] : {std::pair{"b", b}, std::pair{"h", h}, std::pair{"h_k", h_k}})
+    if (size < 0) throw core::invalid("{} = {}: a size is 0 or more.", what, size);
+  check_count("s", s_q, group() ? b : 1);
+  check_count("s_k", s_k, group() ? b : 1);
+  if (!s_qpad.empty()) check_count("s_qpad", s_qpad, group() ? b : 0);
+  if (!s_kpad.empty()) check_count("s_kpad", s_kpad, group() ? b : 0);
+  if (!q_eff_lens.empty()) check_count("q_eff_lens", q_eff_lens, group() ? 0 : b);
+  if (!kv_eff_lens.empty()) check_count("kv_eff_lens", kv_eff_lens, group() ? 0 : b);
+  if (!s_qpad.empty()) check_fits("s", s_q, "s_qpad", s_qpad);
+  if (!s_kpad.empty()) check_fits("s_k", s_k, "s_kpad", s_kpad);
+  check_fits("q_eff_lens", q_eff_lens, "s", s_q);
+  check_fits("kv_eff_lens", kv_eff_lens, "s_k", s_k);
+
+  if (packing != Packing::none && v_column_major) throw core::invalid("vlayout=c: a packed v has its rows contiguous.");
+  for (const ZeroStride& zero : zero_strides)
+    if (packing != Packing::none && zero.tensor <= ZeroStride::Tensor::v)
+      throw core::invalid("zero_strides: a packed tensor has a place for each of its elements.");
+  if (packing != Packing::none && d != d_v)
+    throw core::invalid("d = {} and d_v = {}: tensors packed into one have the same head dim.", d, d_v);
+  if (packing == Packing::qkv) {
+    if (h != h_k) throw core::invalid("h = {} and h_k = {}: layout=qkvpacked needs as many.", h, h_k);
+    for (std::int64_t e = 0; e < (group() ? b : 1); ++e)
+      if (physical_q(e) != physical_k(e))
+        throw core::invalid("s = {} and s_k = {}: layout=qkvpacked needs as many rows of q as of k.", physical_q(e),
+                            physical_k(e));
+  }
+}
+
+}  // namespace heed::verify

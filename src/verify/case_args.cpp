@@ -1,0 +1,341 @@
+#include "verify/case_args.hpp"
+
+#include "core/invalid.hpp"
+#include "verify/case_text.hpp"
+#include "verify/random.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+namespace heed::verify {
+namespace {
+
+constexpr std::int64_t kLargest = std::int64_t{1} << 40;
+
+/// Reads texts of given arguments, or their presets.
+class Reader {
+ public:
+  explicit Reader(const std::map<std::string, std::string>& args) {
+    for (const CaseKey& key : case_keys()) texts_[std::string(key.name)] = key.preset;
+    for (const auto& [given, text] : args) {
+      std::string key = given;
+      for (const auto& [alias, target] : case_key_aliases())
+        if (given == alias) key = target;
+      if (!texts_.contains(key)) throw core::invalid("-{}={} : there is no argument '{}'.", given, text, given);
+      if (given_.contains(key) && given_[key] != text)
+        throw core::invalid("-{}={} : -{} was given too, as '{}'; give one of them.", given, text, key, given_[key]);
+      texts_[key] = given_[key] = text;
+    }
+  }
+
+  bool given(const std::string& key) const { return given_.contains(key); }
+  const std::string& text(const std::string& key) const { return texts_.at(key); }
+
+  /// The error that says what was passed and the rule.
+  Error bad(const std::string& key, std::string_view rule) const {
+    return core::invalid("-{}={} : {}", key, text(key), rule);
+  }
+
+  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most = kLargest) const {
+    const auto number = parse_number<std::int64_t>(text(key));
+    if (!number) throw bad(key, "a whole number is needed.");
+    if (*number < least || *number > most) throw bad(key, fmt::format("must be from {} to {}.", least, most));
+    return *number;
+  }
+  /// A size for which each of -1 and 0 means "as another".
+  std::int64_t size_or(const std::string& key, std::int64_t other) const {
+    const std::int64_t number = integer(key, -1);
+    return number <= 0 ? other : number;
+  }
+  std::uint64_t word(const std::string& key) const {
+    const auto number = parse_number<std::uint64_t>(text(key));
+    if (!number) throw bad(key, "a whole number from 0 to 2^64 - 1 is needed.");
+    return *number;
+  }
+  double number(const std::string& key) const {
+    const auto number = parse_number<double>(text(key));
+    if (!number) throw bad(key, "a number is needed.");
+    return *number;
+  }
+  bool boolean(const std::string& key) const {
+    const std::string& word = text(key);
+    if (word == "1" || word == "t" || word == "true") return true;
+    if (word == "0" || word == "f" || word == "false") return false;
+    throw bad(key, "takes 0 or 1.");
+  }
+  std::vector<std::int64_t> list(const std::string& key, std::int64_t least) const {
+    const auto numbers = parse_list(text(key));
+    if (!numbers) throw bad(key, "a whole number, or several with commas, is needed.");
+    for (const std::int64_t each : *numbers)
+      if (each < least || each > kLargest) throw bad(key, fmt::format("{} is not in {} to {}.", each, least, kLargest));
+    return *numbers;
+  }
+  /// The value whose name is the text.
+  template <class Value>
+  Value choice(const std::string& key, std::initializer_list<std::pair<std::string_view, Value>> choices) const {
+    std::string names;
+    for (const auto& [its_name, value] : choices) {
+      if (text(key) == its_name) return value;
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", its_name);
+    }
+    throw bad(key, fmt::format("takes one of {}.", names));
+  }
+
+ private:
+  std::map<std::string, std::string> texts_, given_;
+};
+
+/// Lengths with the given average that differ from each other; what a single number means in group mode.
+std::vector<std::int64_t> lengths_around(std::int64_t average, std::int64_t count, Random random) {
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(count), average);
+  for (std::int64_t from = 0; count > 1 && from < count; ++from) {
+    const std::int64_t to = random.integer(0, count - 1);
+    const std::int64_t moved = random.integer(0, lengths[static_cast<std::size_t>(from)] / 2);
+    lengths[static_cast<std::size_t>(from)] -= moved;
+    lengths[static_cast<std::size_t>(to)] += moved;
+  }
+  return lengths;
+}
+
+/// -s or -s_k.
+std::vector<std::int64_t> read_lengths(const Reader& in, const Case& c, const std::string& key,
+                                       const std::vector<std::int64_t>& other) {
+  if (in.text(key) == "-1" && key != "s") return other;
+  const auto list = in.list(key, 0);
+  if (!c.group()) {
+    if (list.size() != 1)
+      throw in.bad(key,
+                   "in batch mode all sequences have one length; -mode=1 takes a list, -q_eff_lens and "
+                   "-kv_eff_lens shorten single ones.");
+    return list;
+  }
+  if (list.size() == 1) return lengths_around(list[0], c.b, Random(c.seed, key == "s" ? 101 : 102));
+  if (static_cast<std::int64_t>(list.size()) != c.b)
+    throw in.bad(key, fmt::format("{} lengths for b = {} sequences; give {} of them, or one, their average.",
+                                  list.size(), c.b, c.b));
+  return list;
+}
+
+/// -s_qpad or -s_kpad.
+std::vector<std::int64_t> read_padding(const Reader& in, const Case& c, const std::string& key) {
+  if (in.text(key) == "-1") return {};
+  if (!c.group())
+    throw in.bad(key,
+                 "padding of single sequences is for group mode (-mode=1); in batch mode -q_eff_lens and "
+                 "-kv_eff_lens say how many rows count.");
+  auto list = in.list(key, 0);
+  if (list.size() == 1) list.resize(static_cast<std::size_t>(c.b), list[0]);
+  if (static_cast<std::int64_t>(list.size()) != c.b)
+    throw in.bad(key, fmt::format("{} lengths for b = {} sequences; give one, or {}.", list.size(), c.b, c.b));
+  return list;
+}
+
+/// -q_eff_lens or -kv_eff_lens.
+std::vector<std::int64_t> read_effective(const Reader& in, const Case& c, const std::string& key) {
+  if (in.text(key).empty()) return {};
+  if (c.group())
+    throw in.bad(key,
+                 "for batch mode; in group mode -s and -s_k are the lengths that count, -s_qpad and -s_kpad the "
+                 "rows in memory.");
+  auto list = in.list(key, 0);
+  if (static_cast<std::int64_t>(list.size()) > c.b)
+    throw in.bad(key, fmt::format("{} lengths for b = {} batch entries; give {} at most.", list.size(), c.b, c.b));
+  const std::int64_t last = list.back();
+  list.resize(static_cast<std::size_t>(c.b), last);
+  return list;
+}
+
+void read_sizes(const Reader& in, Case& c) {
+  c.mode =
+      in.choice<Mode>("mode", {{"0", Mode::batch}, {"1", Mode::group}, {"batch", Mode::batch}, {"group", Mode::group}});
+  c.b = in.integer("b", 0);
+  c.h = in.integer("h", 0);
+  c.h_k = in.size_or("h_k", c.h);
+  c.d = in.integer("d", 1);
+  c.d_v = in.size_or("d_v", c.d);
+  c.s_q = read_lengths(in, c, "s", {});
+  c.s_k = read_lengths(in, c, "s_k", c.s_q);
+  c.s_qpad = read_padding(in, c, "s_qpad");
+  c.s_kpad = read_padding(in, c, "s_kpad");
+  c.q_eff_lens = read_effective(in, c, "q_eff_lens");
+  c.kv_eff_lens = read_effective(in, c, "kv_eff_lens");
+}
+
+DataType read_type(const Reader& in, const std::string& key) {
+  for (const std::string_view later : {"fp8", "bf8", "fp8bf16", "fp8fp32", "mxfp8", "mxfp4", "int8", "int4"})
+    if (in.text(key) == later)
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("not supported: -{}={} : the engines here compute in fp32, fp16 and bf16.", key, later));
+  return in.choice<DataType>(key, {{"fp32", f32}, {"fp16", f16}, {"bf16", bf16}, {"f32", f32}, {"f16", f16}});
+}
+
+void read_types(const Reader& in, Case& c) {
+  c.type = read_type(in, "prec");
+  if (in.text("o_prec") != "same") c.output_type = read_type(in, "o_prec");
+  if (c.output_type == c.type) c.output_type.reset();
+  c.math = in.choice<Math>("math", {{"fast", Math::fast}, {"accurate", Math::accurate}});
+  c.index_type = in.choice<DataType>("index_prec", {{"i32", i32}, {"i64", i64}});
+}
+
+void read_memory(const Reader& in, Case& c) {
+  Layout layout = in.boolean("iperm") ? Layout::bhsd : Layout::bshd;
+  c.o_layout = in.boolean("operm") ? Layout::bhsd : Layout::bshd;
+  const std::string& text = in.text("layout");
+  if (!text.empty()) {
+    const Layout told = in.choice<Layout>(
+        "layout",
+        {{"bhsd", Layout::bhsd}, {"bshd", Layout::bshd}, {"qkvpacked", Layout::bshd}, {"kvpacked", Layout::bshd}});
+    if (in.given("iperm") && told != layout) throw in.bad("layout", "contradicts -iperm; give one of them.");
+    layout = told;
+    c.packing = text == "qkvpacked" ? Packing::qkv : text == "kvpacked" ? Packing::kv : Packing::none;
+  }
+  c.q_layout = c.k_layout = c.v_layout = layout;
+  if (!in.text("k_layout").empty()) {
+    c.k_layout = c.v_layout = in.choice<Layout>("k_layout", {{"bhsd", Layout::bhsd}, {"bshd", Layout::bshd}});
+    if (c.packing != Packing::none && c.k_layout != layout)
+      throw in.bad("k_layout", "contradicts -layout=" + text + ", which stores k and v as bshd.");
+  }
+  c.v_column_major = in.choice<bool>("vlayout", {{"r", false}, {"c", true}});
+  c.row_gap = in.integer("row_gap", 0, 1 << 20);
+  c.align = in.integer("align", 0, 63);
+  c.absurd_strides = in.boolean("absurd_strides");
+  const auto zero_strides = parse_zero_strides(in.text("zero_strides"));
+  if (!zero_strides)
+    throw in.bad("zero_strides",
+                 "tensor.dimension, several with commas: q, k, v have b, s, h; bias and bool_mask have b, "
+                 "h, q, k (for example k.b,bias.h).");
+  c.zero_strides = *zero_strides;
+  c.squeeze = in.boolean("squeeze");
+}
+
+Alibi read_alibi(const Reader& in) {
+  return in.choice<Alibi>("alibi", {{"n", Alibi::none}, {"h", Alibi::per_head}, {"bh", Alibi::per_batch_and_head}});
+}
+
+constexpr std::string_view kShapes =
+    "n, e (1*1*s*s_k), e:1 (1*h*s*s_k), e:2 (b*h*s*s_k), e:<letters of bhq> or e:k (s_k)";
+
+void read_bias(const Reader& in, Case& c) {
+  const std::string& text = in.text("bias");
+  c.alibi = read_alibi(in);
+  if (text == "a" || text == "2" || text == "a:0" || text == "a:1") {
+    const Alibi told = text == "a:1" ? Alibi::per_batch_and_head : Alibi::per_head;
+    if (in.given("alibi") && c.alibi != told) throw in.bad("bias", "contradicts -alibi; give one of them.");
+    c.alibi = told;
+  } else if (text != "n" && text != "0") {
+    const auto shape = parse_broadcast(text == "1" ? "e" : text);
+    if (!shape) throw in.bad("bias", fmt::format("takes {}, a (ALiBi, h slopes) or a:1 (b*h slopes).", kShapes));
+    c.bias = BiasSpec{.type = in.text("bias_prec") == "same" ? c.type : read_type(in, "bias_prec"), .shape = *shape};
+    if (c.bias->type != c.type && c.bias->type != f32)
+      throw in.bad("bias_prec", "the bias is fp32 or of the type of q.");
+  }
+  c.bias_inf = in.boolean("bias_inf");
+  if (c.bias_inf && !c.bias) throw in.bad("bias_inf", "there is no bias; give -bias=e, too.");
+}
+
+void read_masks(const Reader& in, Case& c) {
+  try {
+    c.mask = Mask::parse(in.text("mask"));
+  } catch (const Error& error) {
+    std::string_view rule = error.what();
+    const std::string prefix = fmt::format("mask '{}': ", in.text("mask"));
+    if (rule.starts_with(prefix)) rule.remove_prefix(prefix.size());
+    throw in.bad("mask", rule);
+  }
+  if (in.text("bool_mask") != "n") {
+    c.bool_mask = parse_broadcast(in.text("bool_mask"));
+    if (!c.bool_mask) throw in.bad("bool_mask", fmt::format("takes {}.", kShapes));
+  }
+  if (in.text("block_mask") != "n") {
+    c.block_mask = parse_block_mask(in.text("block_mask"));
+    if (!c.block_mask || c.block_mask->block_q < 1 || c.block_mask->block_k < 1)
+      throw in.bad("block_mask",
+                   "takes n, or two sizes 'block_q,block_k' (for example 64,64), with ':b', ':h' or ':bh' when "
+                   "each batch entry or head has its own.");
+  }
+}
+
+void read_meaning(const Reader& in, Case& c) {
+  c.scale = in.number("scale_s");
+  read_masks(in, c);
+  read_bias(in, c);
+  c.sink = in.choice<SinkInit>("init_sink", {{"0", SinkInit::none}, {"1", SinkInit::large}, {"2", SinkInit::normal}});
+  c.soft_cap = in.number("logits_soft_cap");
+  c.p_drop = in.number("p_drop");
+  c.drop_seed = in.word("drop_seed");
+  c.drop_offset = in.word("drop_offset");
+  c.randval = in.boolean("randval");
+  c.lse = in.boolean("lse");
+}
+
+void read_data(const Reader& in, Case& c) {
+  using enum Distribution;
+  c.distribution = in.choice<Distribution>("init", {{"ui", uniform_int},
+                                                    {"0", uniform_int},
+                                                    {"ni", normal_int},
+                                                    {"uf", uniform},
+                                                    {"1", uniform},
+                                                    {"nf", normal},
+                                                    {"tf", trig},
+                                                    {"2", trig},
+                                                    {"3", extreme}});
+  if (in.text("dist").empty()) return;
+  const auto told = find_distribution(in.text("dist"));
+  if (!told) throw in.bad("dist", fmt::format("takes one of {}.", distribution_names()));
+  if (in.given("init") && *told != c.distribution) throw in.bad("dist", "contradicts -init; give one of them.");
+  c.distribution = *told;
+}
+
+/// Capabilities with arguments but, so far, no code.
+void refuse_what_is_not_built(const Reader& in) {
+  struct Later {
+    std::string key;
+    std::vector<std::string_view> off;  ///< texts that ask for nothing
+    std::string_view reason;
+  };
+  for (const auto& [key, off, reason] : {
+           Later{"s_knew", {"0"}, "no engine appends to a key/value cache yet."},
+           Later{"qscale", {"n", "0"}, "scales belong to 8-bit inputs, which no engine computes yet."},
+           Later{"rotary_dim", {"0", "-1"}, "no engine applies a rotary embedding yet."},
+           Later{"num_splits", {"0", "1"}, "no engine lets the caller choose the number of splits yet; 0 and 1 work."},
+           Later{"page_block_size", {"0"}, "no engine reads a paged key/value cache yet."},
+           Later{"cache_batch_idx", {"0"}, "no engine reads a key/value cache by slots yet."},
+           Later{"drop_prefs", {"0"}, "seed and offset in device memory come with the CUDA engine."},
+           Later{"pack_gqa", {"1"}, "the engine decides itself how it shares keys between the query heads of a group."},
+       }) {
+    const std::string& text = in.text(key);
+    if (std::find(off.begin(), off.end(), text) != off.end()) continue;
+    if (key == "qscale") {
+      in.choice<int>(
+          key,
+          {{"n", 0}, {"0", 0}, {"pt", 1}, {"1", 1}, {"bs", 2}, {"2", 2}, {"kvbs", 3}, {"3", 3}, {"mx", 4}, {"4", 4}});
+    } else if (key == "cache_batch_idx" || key == "drop_prefs" || key == "pack_gqa") {
+      in.boolean(key);
+    } else {
+      in.integer(key, key == "s_knew" ? -1 : 0);
+    }
+    throw Error(ErrorCode::unsupported, fmt::format("not supported: -{}={} : {}", key, text, reason));
+  }
+  in.boolean("rotary_interleaved");
+}
+
+}  // namespace
+
+Case case_from_args(const std::map<std::string, std::string>& args) {
+  const Reader in(args);
+  Case c;
+  c.seed = in.word("seed");
+  while (c.seed == 0) c.seed = std::random_device{}();
+  read_sizes(in, c);
+  read_types(in, c);
+  read_memory(in, c);
+  read_meaning(in, c);
+  read_data(in, c);
+  refuse_what_is_not_built(in);
+  c.check();
+  return c;
+}
+
+}  // namespace heed::verify

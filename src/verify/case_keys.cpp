@@ -1,0 +1,86 @@
+#include "verify/case_args.hpp"
+
+#include <array>
+
+namespace heed::verify {
+namespace {
+
+constexpr std::string_view kSizes = "Sizes", kMeaning = "What is computed", kMemory = "Types and memory",
+                           kData = "Data", kLater = "Not built yet: read, and refused with the reason";
+
+constexpr std::array kKeys{
+    CaseKey{"mode", "0", "0: batch, one length for all; 1: group, each sequence has its own", kSizes},
+    CaseKey{"b", "2", "batch", kSizes},
+    CaseKey{"h", "8", "query heads", kSizes},
+    CaseKey{"h_k", "-1", "key/value heads, a divisor of h; -1 or 0: as h", kSizes},
+    CaseKey{"s", "3328", "query length; group: s0,s1,... or their average", kSizes},
+    CaseKey{"s_k", "-1", "key length, likewise; -1: as s", kSizes},
+    CaseKey{"s_qpad", "-1", "group: query rows in memory, a number or a list; -1: as s", kSizes},
+    CaseKey{"s_kpad", "-1", "group: key rows in memory, likewise; -1: as s_k", kSizes},
+    CaseKey{"q_eff_lens", "", "batch: rows of q that count, l0,l1,...; a short list repeats its last number", kSizes},
+    CaseKey{"kv_eff_lens", "", "batch: rows of k and v that count, likewise", kSizes},
+    CaseKey{"d", "128", "head dim of q and k", kSizes},
+    CaseKey{"d_v", "-1", "head dim of v and o; -1 or 0: as d", kSizes},
+
+    CaseKey{"scale_s", "0", "softmax scale; 0: 1 / sqrt(d)", kMeaning},
+    CaseKey{"mask", "0", "0, 1|t, 2|b, t:l,r[,sink], b:l,r[,sink], xt:w, xb:w, g:y,x; 'heed mask' draws them",
+            kMeaning},
+    CaseKey{"bias", "n",
+            "n; e: [1,1,s,s_k], e:1 [1,h,s,s_k], e:2 [b,h,s,s_k], e:<letters of bhq, or k>; a: ALiBi [h], a:1 [b,h]",
+            kMeaning},
+    CaseKey{"bias_inf", "0", "1: rows, blocks and single entries of the bias are -inf", kMeaning},
+    CaseKey{"alibi", "n", "n, h or bh: ALiBi slopes beside a bias", kMeaning},
+    CaseKey{"bool_mask", "n", "boolean mask, shapes as for bias: n, e, e:1, e:2, e:<letters>", kMeaning},
+    CaseKey{"block_mask", "n", "block mask: block_q,block_k[:letters of bh]", kMeaning},
+    CaseKey{"init_sink", "0", "1: a sink logit per head, whole numbers in [30, 60]; 2: as large as the logits",
+            kMeaning},
+    CaseKey{"logits_soft_cap", "0", "S = cap * tanh(S / cap); 0: off", kMeaning},
+    CaseKey{"p_drop", "0", "dropout probability, 0 <= p < 1", kMeaning},
+    CaseKey{"drop_seed", "1", "Philox seed", kMeaning},
+    CaseKey{"drop_offset", "0", "Philox offset", kMeaning},
+    CaseKey{"randval", "0", "1: write out the random words", kMeaning},
+    CaseKey{"lse", "0", "1: write out the log-sum-exp", kMeaning},
+
+    CaseKey{"prec", "fp16", "fp32, fp16, bf16", kMemory},
+    CaseKey{"o_prec", "same", "type of o: fp32, fp16, bf16; same: as prec", kMemory},
+    CaseKey{"bias_prec", "same", "type of the bias: fp32; same: as prec", kMemory},
+    CaseKey{"math", "fast", "fast: the type's own units; accurate: every product in f32", kMemory},
+    CaseKey{"iperm", "1", "q, k, v stored as 1: bhsd, 0: bshd", kMemory},
+    CaseKey{"operm", "1", "o likewise", kMemory},
+    CaseKey{"layout", "", "q, k, v: bhsd, bshd, qkvpacked [b,s,3,h,d], kvpacked [b,s,2,h,d]; empty: by iperm", kMemory},
+    CaseKey{"k_layout", "", "k and v: bhsd, bshd; empty: as layout", kMemory},
+    CaseKey{"vlayout", "r", "r: a row of v is contiguous; c: a column is", kMemory},
+    CaseKey{"row_gap", "0", "unused elements after each row of each tensor", kMemory},
+    CaseKey{"align", "0", "elements from a 64-byte boundary to the start of each tensor", kMemory},
+    CaseKey{"absurd_strides", "0", "1: dimensions of size 1 have a huge stride", kMemory},
+    CaseKey{"zero_strides", "", "dimensions with stride 0: k.b,v.h,q.s,bias.b,bool_mask.q ...", kMemory},
+    CaseKey{"squeeze", "0", "1: leave leading dimensions of size 1 out of bias and masks", kMemory},
+    CaseKey{"index_prec", "i32", "type of offsets and lengths: i32, i64", kMemory},
+
+    CaseKey{"init", "nf", "ui|0, ni, uf|1, nf, tf|2, 3: uniform ints, normal ints, uniform, normal, cos, extreme",
+            kData},
+    CaseKey{"dist", "",
+            "normal, uniform_int, normal_int, uniform, trig, extreme, sparse_int, offset, hot_key, const_v, equal; "
+            "empty: by init",
+            kData},
+    CaseKey{"seed", "11939", "of the data; 0: a new one each time", kData},
+
+    CaseKey{"s_knew", "0", "new keys appended to a cache", kLater},
+    CaseKey{"qscale", "n", "scales of quantised inputs: n, pt, bs, kvbs, mx", kLater},
+    CaseKey{"rotary_dim", "0", "rotary embedding of new keys and queries", kLater},
+    CaseKey{"rotary_interleaved", "1", "its kind: 1 interleaved, 0 half rotated", kLater},
+    CaseKey{"num_splits", "1", "splits of the keys; 0: chosen by heed", kLater},
+    CaseKey{"page_block_size", "0", "keys in pages of a cache", kLater},
+    CaseKey{"cache_batch_idx", "0", "1: a map from batch to cache slot", kLater},
+    CaseKey{"drop_prefs", "0", "1: seed and offset in device memory", kLater},
+    CaseKey{"pack_gqa", "1", "0: do not fold the query heads of a group together", kLater},
+};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kAliases{{{"scale", "scale_s"}}};
+
+}  // namespace
+
+std::span<const CaseKey> case_keys() { return kKeys; }
+std::span<const std::pair<std::string_view, std::string_view>> case_key_aliases() { return kAliases; }
+
+}  // namespace heed::verify

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "verify/run.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace heed::verify {
+
+/// Case `number` of the stream `seed`: any combination of sizes, layouts, masks, features and data that the contract
+/// allows. Most are small (some ten milliseconds of oracle and engine together), a few are not.
+Case random_case(std::uint64_t seed, std::int64_t number);
+
+/// The simplest case, reached by halving sizes and dropping features, that still fails. Runs `still_fails` at most
+/// `most_runs` times.
+Case shrink(Case failing, const std::function<bool(const Case&)>& still_fails, int most_runs = 400);
+
+struct FuzzFailure {
+  std::int64_t number = 0;
+  Case found, shrunk;
+  Verdict verdict;  ///< of `shrunk`
+  /// The complaint and the line that reproduces it.
+  std::string to_string() const;
+};
+
+struct FuzzOptions {
+  std::uint64_t seed = 1;
+  std::int64_t first = 0, cases = 1000;
+  double seconds = 0;     ///< stop after this long; 0: after the last case
+  int most_failures = 1;  ///< stop after so many
+  /// Called before each case.
+  std::function<void(std::int64_t number, const Case& c)> on_case = {};
+};
+
+struct FuzzResult {
+  std::int64_t cases = 0;
+  double seconds = 0;
+  std::vector<FuzzFailure> failures;  ///< a refusal is one, too: no combination is refused
+};
+
+FuzzResult fuzz(const Target& target, const FuzzOptions& options);
+
+}  // namespace heed::verify

@@ -1,0 +1,283 @@
+#include "verify/judge.hpp"
+
+#include "core/float_bits.hpp"
+#include "core/sequences.hpp"
+#include "oracle/spread.hpp"
+#include "verify/rows.hpp"
+
+#include <heed/oracle.hpp>
+#include <heed/philox.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+namespace heed::verify {
+namespace {
+
+/// With fewer rows than this the largest error of the plain computation is a matter of luck.
+constexpr std::int64_t kEnoughRows = 256;
+
+/// u of the contract for tolerances.
+double unit(DataType type) {
+  switch (type) {
+    case DataType::bf16:
+      return 0x1p-8;
+    case DataType::f16:
+      return 0x1p-11;
+    default:
+      return 8 * 0x1p-24;
+  }
+}
+
+/// A row of the outputs: where it is in the engine's tensors, and how many keys it sees.
+struct Row {
+  std::int64_t b, h, i, index;  ///< index in the dense tensors of the reference
+  std::int64_t o_at, lse_at;
+  std::int64_t keys;
+};
+
+/// What the oracle and the plain computation say, [row][d_v]; only chosen rows are set.
+struct Reference {
+  std::unique_ptr<double[]> o, lse, spread;
+  std::unique_ptr<std::byte[]> plain_o;
+  std::unique_ptr<float[]> plain_lse;
+};
+
+/// Rows that see about as many keys.
+struct Bucket {
+  std::int64_t rows = 0;
+  double plain_error = 0, plain_lse_error = 0, largest = 0, largest_lse = 0, spread = 0;
+
+  double allowed(const Case& c) const {
+    const double of_values = 2 * plain_error + unit(c.o_type()) * largest;
+    // Sums of d products as large as the logits, rounded at every step, and a few roundings more. The plain computation
+    // may be spared them: sums of whole numbers are exact.
+    const double of_logits = 0x1p-24 * (8 + std::sqrt(static_cast<double>(c.d)) * std::min(largest_lse, 200.0));
+    const bool rounds_weights = c.type != DataType::f32 && c.math == Math::fast;
+    const double of_weights = rounds_weights && rows < kEnoughRows ? 1.5 * unit(c.type) : 0;
+    return of_values + spread * (of_logits + of_weights);
+  }
+};
+
+class Judge {
+ public:
+  Judge(const Buffers& buffers, const JudgeOptions& options)
+      : buffers_(buffers), case_(buffers.get_case()), args_(buffers.args()), choice_(case_, options.budget) {
+    collect_rows();
+    compute_reference(options.executor);
+  }
+
+  Verdict verdict() {
+    result_.rows_checked = static_cast<std::int64_t>(rows_.size());
+    result_.rows_total = choice_.total();
+    result_.has_lse = args_.lse.given();
+    for (const Row& row : rows_) measure_plain(row);
+    for (const Row& row : rows_) compare_o(row);
+    if (args_.lse.given())
+      for (const Row& row : rows_) compare_lse(row);
+    if (args_.dropout.randval.given())
+      for (const Row& row : rows_) compare_random_words(row);
+    for (const std::string& change : buffers_.check_guards()) complain(change);
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  void collect_rows() {
+    const core::Sequences sequences(args_);
+    const Strides o = core::strides_of(args_.o);
+    const core::LseStrides lse = core::lse_strides(args_.lse);
+    for (std::int64_t b = 0; b < case_.b; ++b) {
+      const core::Sequence sequence = sequences[b];
+      const MaskBounds bounds = args_.mask.bounds(sequence.s_q, sequence.s_k);
+      for (std::int64_t h = 0; h < case_.h; ++h)
+        for (std::int64_t i = 0; i < sequence.s_q; ++i) {
+          if (!choice_.chosen(b, h, i)) continue;
+          const std::int64_t physical = sequence.q_row + i;
+          const std::int64_t entry = case_.group() ? 0 : b * case_.s_q[0];
+          rows_.push_back({b, h, i, (entry + physical) * case_.h + h, b * o.batch + physical * o.sequence + h * o.head,
+                           b * lse.batch + h * lse.head + physical * lse.row, bounds.count(i)});
+        }
+    }
+  }
+
+  void compute_reference(Executor* executor) {
+    const std::int64_t d_v = case_.d_v, h = case_.h;
+    const std::int64_t all_rows = case_.group() ? case_.total_q() : case_.b * case_.s_q[0];
+    const auto count = static_cast<std::size_t>(all_rows * h);
+    const auto elements = count * static_cast<std::size_t>(d_v);
+    // Not initialised: of a large problem only the chosen rows are ever touched.
+    reference_.o.reset(new double[elements]);
+    reference_.lse.reset(new double[count]);
+    reference_.spread.reset(new double[count]);
+    reference_.plain_o.reset(new std::byte[elements * static_cast<std::size_t>(bits(args_.o.type) / 8)]);
+    reference_.plain_lse.reset(new float[count]);
+
+    const oracle::Options rows{
+        .rows = [this](std::int64_t b, std::int64_t head, std::int64_t i) { return choice_.chosen(b, head, i); },
+        .executor = executor};
+    ForwardArgs args = args_;
+    args.dropout.randval = {};
+    const auto set_outputs = [&](void* o, DataType o_type, void* lse, DataType lse_type) {
+      if (case_.group()) {
+        args.o = {o, o_type, {all_rows, h, d_v}};
+        args.lse = {lse, lse_type, {h, all_rows}, {1, h}};
+      } else {
+        args.o = {o, o_type, {case_.b, case_.s_q[0], h, d_v}};
+        args.lse = {lse, lse_type, {case_.b, h, case_.s_q[0]}, {case_.s_q[0] * h, 1, h}};
+      }
+    };
+    set_outputs(reference_.o.get(), f64, reference_.lse.get(), f64);
+    const core::Sequences sequences(args);
+    oracle::forward_with_spread(args, rows, [&](std::int64_t b, std::int64_t head, std::int64_t i, double spread) {
+      const std::int64_t row = (case_.group() ? 0 : b * case_.s_q[0]) + sequences[b].q_row + i;
+      reference_.spread[static_cast<std::size_t>(row * h + head)] = spread;
+    });
+    set_outputs(reference_.plain_o.get(), args_.o.type, reference_.plain_lse.get(), f32);
+    oracle::plain_forward(args, rows);
+  }
+
+  Bucket& bucket_of(const Row& row) { return buckets_[std::bit_width(static_cast<std::uint64_t>(row.keys))]; }
+  double reference(const Row& row, std::int64_t e) const {
+    return reference_.o[static_cast<std::size_t>(row.index * case_.d_v + e)];
+  }
+
+  void measure_plain(const Row& row) {
+    Bucket& bucket = bucket_of(row);
+    ++bucket.rows;
+    for (std::int64_t e = 0; e < case_.d_v; ++e) {
+      const double exact = reference(row, e);
+      const double plain = core::load(reference_.plain_o.get(), args_.o.type, row.index * case_.d_v + e);
+      if (!std::isfinite(exact)) continue;
+      bucket.largest = std::max(bucket.largest, std::abs(exact));
+      if (std::isfinite(plain)) bucket.plain_error = std::max(bucket.plain_error, std::abs(plain - exact));
+    }
+    const auto index = static_cast<std::size_t>(row.index);
+    const double lse = reference_.lse[index], plain_lse = static_cast<double>(reference_.plain_lse[index]);
+    if (std::isfinite(lse)) bucket.largest_lse = std::max(bucket.largest_lse, std::abs(lse));
+    if (std::isfinite(lse) && std::isfinite(plain_lse))
+      bucket.plain_lse_error = std::max(bucket.plain_lse_error, std::abs(plain_lse - lse));
+    if (std::isfinite(reference_.spread[index])) bucket.spread = std::max(bucket.spread, reference_.spread[index]);
+  }
+
+  void compare_o(const Row& row) {
+    const double allowed = bucket_of(row).allowed(case_);
+    const Strides steps = core::strides_of(args_.o);
+    for (std::int64_t e = 0; e < case_.d_v; ++e) {
+      const std::int64_t at = row.o_at + e * steps.dim;
+      compare("o", result_.o, {row.b, row.h, row.i, e}, reference(row, e), args_.o, at, allowed);
+    }
+  }
+
+  void compare_lse(const Row& row) {
+    const double exact = reference_.lse[static_cast<std::size_t>(row.index)];
+    const double allowed =
+        2 * bucket_of(row).plain_lse_error + 1e-5 * std::max(1.0, std::isfinite(exact) ? std::abs(exact) : 1);
+    compare("lse", result_.lse, {row.b, row.h, row.i, -1}, exact, args_.lse, row.lse_at, allowed);
+  }
+
+  /// Keeps the largest error in `distance`, and complains about what is not allowed.
+  void compare(std::string_view tensor, Distance& distance, const Position& position, double exact,
+               const TensorView& view, std::int64_t at, double allowed) {
+    const double got = core::load(view.data, view.type, at);
+    const double limit = largest_of(view.type);
+    double error = 0;
+    bool wrong = false;
+    if (std::isnan(exact) || std::isnan(got)) {
+      wrong = std::isnan(exact) != std::isnan(got);
+    } else if (std::abs(exact) > limit || std::isinf(got)) {
+      // What is beyond the type's range becomes infinite; near the edge of it, it may.
+      wrong = !(std::isinf(got) && std::signbit(got) == std::signbit(exact) && std::abs(exact) + allowed >= limit);
+    } else {
+      error = std::abs(got - exact);
+      wrong = error > allowed;
+    }
+    if (wrong && worst_complaints_ < 4) {
+      ++worst_complaints_;
+      complain(fmt::format("{} at {} is {}, must be {} (allowed error {:.2g}){}", tensor, position.to_string(), got,
+                           exact, allowed, never_written(view, at) ? ": it was never written" : ""));
+    }
+    wrong_elements_ += wrong ? 1 : 0;
+    if (wrong && error == 0) error = std::numeric_limits<double>::infinity();  // NaN or infinite in the wrong place
+    if (error > distance.max_error || !distance.compared) distance = {true, error, position, allowed, exact, got};
+  }
+
+  static double largest_of(DataType type) {
+    switch (type) {
+      case DataType::f16:
+        return 65504;
+      case DataType::bf16:
+        return 0x1.FEp127;
+      default:
+        return static_cast<double>(std::numeric_limits<float>::max());
+    }
+  }
+
+  static bool never_written(const TensorView& view, std::int64_t at) {
+    if (view.type == DataType::f32) return core::load_raw<std::uint32_t>(view.data, at) == 0xFFFFFFFFu;
+    return core::load_raw<std::uint16_t>(view.data, at) == 0xFFFFu;
+  }
+
+  void compare_random_words(const Row& row) {
+    const core::ScoreStrides steps = core::broadcast_strides(args_.dropout.randval);
+    const auto head = static_cast<std::uint64_t>(row.b * case_.h + row.h);
+    for (std::int64_t j = 0; j < case_.logical_k(row.b); ++j) {
+      const std::uint16_t exact = dropout_word(args_.dropout.seed, args_.dropout.offset, head,
+                                               static_cast<std::uint64_t>(row.i), static_cast<std::uint64_t>(j));
+      const auto got = core::load_raw<std::uint16_t>(args_.dropout.randval.data, steps.at(row.b, row.h, row.i, j));
+      if (got == exact) continue;
+      ++wrong_elements_;
+      return complain(fmt::format("randval at ({}, {}, {}, {}) is {}, must be {}", row.b, row.h, row.i, j, got, exact));
+    }
+  }
+
+  void complain(std::string text) {
+    result_.status = Verdict::Status::wrong;
+    if (result_.complaints.size() < 8) result_.complaints.push_back(std::move(text));
+  }
+
+  void finish() {
+    if (wrong_elements_ > 1) result_.complaints.push_back(fmt::format("{} elements are wrong", wrong_elements_));
+  }
+
+  const Buffers& buffers_;
+  const Case& case_;
+  const ForwardArgs& args_;
+  RowChoice choice_;
+  std::vector<Row> rows_;
+  Reference reference_;
+  std::array<Bucket, 65> buckets_{};
+  std::int64_t wrong_elements_ = 0;
+  int worst_complaints_ = 0;
+  Verdict result_;
+};
+
+}  // namespace
+
+std::string Position::to_string() const {
+  return d < 0 ? fmt::format("({}, {}, {})", b, h, i) : fmt::format("({}, {}, {}, {})", b, h, i, d);
+}
+
+std::string Verdict::to_string() const {
+  std::string text;
+  if (status != Status::refused) {
+    text = !o.compared
+               ? "nothing to compare"
+               : fmt::format("max error {:.1e} at {}, allowed {:.1e}", o.max_error, o.at.to_string(), o.allowed);
+    if (has_lse)
+      text += fmt::format("; lse {:.1e} at {}, allowed {:.1e}", lse.max_error, lse.at.to_string(), lse.allowed);
+    if (!all_rows()) text += fmt::format("; {} of {} rows checked", rows_checked, rows_total);
+  }
+  for (const std::string& complaint : complaints) text += fmt::format("{}{}", text.empty() ? "" : "\n  ", complaint);
+  return text;
+}
+
+Verdict judge(const Buffers& buffers, const JudgeOptions& options) { return Judge(buffers, options).verdict(); }
+
+}  // namespace heed::verify

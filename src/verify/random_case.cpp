@@ -1,0 +1,222 @@
+#include "verify/fuzz.hpp"
+#include "verify/random.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace heed::verify {
+namespace {
+
+class Chooser {
+ public:
+  Chooser(std::uint64_t seed, std::int64_t number) : random_(seed, static_cast<std::uint64_t>(number)) {}
+
+  Case make() {
+    choose_sizes();
+    choose_lengths();
+    choose_types();
+    choose_memory();
+    choose_features();
+    choose_data();
+    return c_;
+  }
+
+ private:
+  bool chance(double probability) { return random_.chance(probability); }
+  template <class T>
+  T one_of(std::initializer_list<T> list) {
+    return list.begin()[random_.integer(0, static_cast<std::int64_t>(list.size()) - 1)];
+  }
+
+  /// Lengths around the edges of tiles, and any others.
+  std::int64_t length(std::int64_t most) {
+    const double kind = random_.real();
+    std::int64_t result = 0;
+    if (kind < 0.12)
+      result = 1;
+    else if (kind < 0.3)
+      result = random_.integer(2, 9);
+    else if (kind < 0.65)
+      result = one_of<std::int64_t>({16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}) + random_.integer(-1, 1);
+    else
+      result = random_.integer(1, 300);
+    return std::min(result, most);
+  }
+
+  std::int64_t head_dim() {
+    const double kind = random_.real();
+    if (kind < 0.45) return one_of<std::int64_t>({16, 32, 64, 64, 80, 96, 128, 128});
+    if (kind < 0.95) return random_.integer(1, 100);
+    return one_of<std::int64_t>({160, 192, 256, 320, 511, 512});
+  }
+
+  void choose_sizes() {
+    c_.b = chance(0.01) ? 0 : one_of<std::int64_t>({1, 1, 1, 2, 2, 3, 5});
+    c_.h_k = one_of<std::int64_t>({1, 1, 2, 3});
+    c_.h = c_.h_k * (chance(0.5) ? 1 : one_of<std::int64_t>({2, 3, 4, 5, 7, 8, 10, 16}));
+    if (chance(0.005)) c_.h = c_.h_k = 0;
+    c_.d = head_dim();
+    c_.d_v = chance(0.65) ? c_.d : head_dim();
+    s_q_ = length(600);
+    s_k_ = chance(0.35) ? s_q_ : length(1000);
+    // Multiplications that the oracle may spend on it.
+    const double size = random_.real();
+    const double budget = size < 0.85 ? 1.0e6 : size < 0.98 ? 6e6 : 4e7;
+    const auto cost = [&] {
+      return static_cast<double>(c_.b * c_.h * s_q_ * s_k_) * static_cast<double>(c_.d + c_.d_v);
+    };
+    while (cost() > budget) {
+      switch (random_.integer(0, 4)) {
+        case 0:
+          c_.b = std::max<std::int64_t>(c_.b - 1, 1);
+          break;
+        case 1:
+          c_.h = c_.h_k = std::max<std::int64_t>(c_.h_k - 1, 1);
+          break;
+        case 2:
+          s_q_ = std::max<std::int64_t>(s_q_ * 2 / 3, 1);
+          break;
+        case 3:
+          s_k_ = std::max<std::int64_t>(s_k_ * 2 / 3, 1);
+          break;
+        default:
+          c_.d = std::max<std::int64_t>(c_.d * 2 / 3, 8);
+          c_.d_v = std::max<std::int64_t>(c_.d_v * 2 / 3, 8);
+      }
+    }
+    if (chance(0.02)) s_q_ = 0;
+    if (chance(0.03)) s_k_ = 0;
+  }
+
+  std::vector<std::int64_t> lengths_up_to(std::int64_t most) {
+    std::vector<std::int64_t> list(static_cast<std::size_t>(c_.b));
+    for (std::int64_t& each : list) each = chance(0.1) ? 0 : chance(0.4) ? most : random_.integer(0, most);
+    return list;
+  }
+
+  void choose_lengths() {
+    c_.s_q = {s_q_};
+    c_.s_k = {s_k_};
+    c_.index_type = chance(0.3) ? i64 : i32;
+    if (chance(0.35)) {
+      c_.mode = Mode::group;
+      c_.s_q = lengths_up_to(s_q_);
+      c_.s_k = chance(0.2) ? c_.s_q : lengths_up_to(s_k_);
+      const auto padded = [&](std::vector<std::int64_t> list) {
+        for (std::int64_t& each : list) each += chance(0.5) ? 0 : random_.integer(1, 20);
+        return list;
+      };
+      if (chance(0.4)) c_.s_qpad = padded(c_.s_q);
+      if (chance(0.4)) c_.s_kpad = padded(c_.s_k);
+      return;
+    }
+    if (chance(0.2)) c_.q_eff_lens = lengths_up_to(s_q_);
+    if (chance(0.3)) c_.kv_eff_lens = lengths_up_to(s_k_);
+  }
+
+  void choose_types() {
+    c_.type = one_of({f32, f32, f16, bf16, bf16});
+    if (chance(0.15)) c_.output_type = one_of({f32, f16, bf16});
+    if (c_.output_type == c_.type) c_.output_type.reset();
+    if (chance(0.15)) c_.math = Math::accurate;
+  }
+
+  void choose_memory() {
+    const auto layout = [&] { return chance(0.5) ? Layout::bhsd : Layout::bshd; };
+    c_.q_layout = layout();
+    c_.k_layout = c_.v_layout = layout();
+    c_.o_layout = layout();
+    if (chance(0.12)) {
+      c_.packing = chance(0.5) ? Packing::qkv : Packing::kv;
+      c_.q_layout = c_.k_layout = c_.v_layout = Layout::bshd;
+      c_.d_v = c_.d;
+      if (c_.packing == Packing::qkv) {
+        c_.h_k = c_.h;
+        c_.s_k = c_.s_q;
+        c_.s_kpad = c_.s_qpad;
+        c_.kv_eff_lens = c_.kv_eff_lens.empty() ? c_.kv_eff_lens : lengths_up_to(s_q_);
+      }
+    } else {
+      c_.v_column_major = chance(0.15);
+      if (chance(0.1)) choose_zero_strides();
+    }
+    if (chance(0.25)) c_.row_gap = random_.integer(1, 20);
+    if (chance(0.25)) c_.align = random_.integer(1, 15);
+    c_.absurd_strides = chance(0.1);
+  }
+
+  void choose_zero_strides() {
+    using enum ZeroStride::Tensor;
+    const auto tensor = one_of({q, k, v});
+    const char dim = one_of({'b', 'h', 's'});
+    if (tensor == v && dim == 's' && c_.v_column_major) return;
+    c_.zero_strides = {{tensor, dim}};
+    if (tensor == k && chance(0.5) && !(dim == 's' && c_.v_column_major)) c_.zero_strides.push_back({v, dim});
+  }
+
+  Broadcast shape() { return {.batch = chance(0.5), .head = chance(0.5), .query = chance(0.7)}; }
+
+  Mask random_mask() {
+    const auto distance = [&](std::int64_t s) {
+      return chance(0.25) ? -1 : random_.integer(0, std::max<std::int64_t>(s + 2, 4) / (chance(0.5) ? 4 : 1));
+    };
+    const std::int64_t left = distance(s_k_), right = distance(s_k_), sink = chance(0.3) ? random_.integer(1, 70) : 0;
+    const double kind = random_.real();
+    if (kind < 0.3) return Mask::none();
+    if (kind < 0.38) return Mask::causal_top_left();
+    if (kind < 0.55) return Mask::causal();
+    if (kind < 0.68) return Mask::window_top_left(left, chance(0.4) ? 0 : right, sink);
+    if (kind < 0.86) return Mask::window(left, chance(0.4) ? 0 : right, sink);
+    if (kind < 0.92) return Mask::parse((chance(0.5) ? "xt:" : "xb:") + std::to_string(random_.integer(0, s_k_ + 2)));
+    return Mask::raw(random_.integer(-5, s_q_ + 5), random_.integer(-5, s_k_ + 5));
+  }
+
+  void choose_features() {
+    c_.mask = random_mask();
+    if (chance(0.2)) {
+      c_.bias = BiasSpec{chance(0.5) ? f32 : c_.type, shape()};
+      c_.bias_inf = chance(0.4);
+      if (chance(0.1)) c_.zero_strides.push_back({ZeroStride::Tensor::bias, one_of({'b', 'h', 'q', 'k'})});
+    }
+    if (chance(0.15)) {
+      c_.bool_mask = shape();
+      if (chance(0.1)) c_.zero_strides.push_back({ZeroStride::Tensor::bool_mask, one_of({'b', 'h', 'q', 'k'})});
+    }
+    if (chance(0.1))
+      c_.block_mask = BlockMaskSpec{one_of<std::int64_t>({1, 3, 16, 64, 128}),
+                                    one_of<std::int64_t>({1, 5, 32, 64, 100}),
+                                    {.batch = chance(0.5), .head = chance(0.5), .query = true}};
+    c_.squeeze = chance(0.5) && (c_.bias || c_.bool_mask || c_.block_mask);
+    if (chance(0.15)) c_.alibi = chance(0.5) ? Alibi::per_head : Alibi::per_batch_and_head;
+    if (chance(0.15)) c_.sink = chance(0.3) ? SinkInit::large : SinkInit::normal;
+    if (chance(0.15)) c_.soft_cap = one_of({0.5, 5.0, 30.0, 50.0});
+    if (chance(0.15)) {
+      c_.p_drop = one_of({1e-6, 0.1, 0.25, 0.5, 0.9, 0.99});
+      c_.drop_seed = random_.word();
+      c_.drop_offset = chance(0.5) ? random_.word() : static_cast<std::uint64_t>(random_.integer(0, 100));
+      c_.randval = chance(0.5);
+    }
+    c_.lse = chance(0.7);
+    if (chance(0.3)) c_.scale = one_of({1.0, 0.3, -0.25, 2.0, 1e-3});
+  }
+
+  void choose_data() {
+    using enum Distribution;
+    c_.seed = random_.word() >> 1 | 1;
+    c_.distribution = chance(0.4) ? normal
+                                  : one_of({uniform_int, normal_int, uniform, trig, extreme, sparse_int, sparse_int,
+                                            offset, offset, hot_key, hot_key, const_v, equal});
+    // Beside logits of 10^30 a bias is lost in f32, and yet decides between equal keys in f64.
+    if (c_.distribution == extreme && (c_.bias || c_.alibi != Alibi::none)) c_.distribution = normal;
+  }
+
+  Random random_;
+  Case c_;
+  std::int64_t s_q_ = 1, s_k_ = 1;
+};
+
+}  // namespace
+
+Case random_case(std::uint64_t seed, std::int64_t number) { return Chooser(seed, number).make(); }
+
+}  // namespace heed::verify
