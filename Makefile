@@ -1,7 +1,7 @@
 # The front door; the work is done by scripts/ and CMake.
 BUILD := build
 PREFIX ?= /usr/local
-JOBS ?= $(shell nproc)
+JOBS ?= $(or $(HEED_JOBS),$(shell nproc))
 
 .PHONY: help demo build test install format tidy clean
 .DEFAULT_GOAL := help
@@ -18,8 +18,7 @@ build: ## library and command, in build/lib and build/bin (installs what is miss
 	@cmake --build $(BUILD) --parallel $(JOBS) --target heed heed_command
 
 test: ## all tests (installs what is missing)
-	@scripts/bootstrap.sh test
-	@scripts/test.sh
+	@HEED_JOBS=$(JOBS) scripts/test.sh
 
 install: build ## install under PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix "$(PREFIX)"
@@ -31,7 +30,7 @@ format: ## clang-format every source file
 tidy: ## clang-tidy over src/core and src/dispatch
 	@scripts/bootstrap.sh test
 	@cmake --preset release --log-level=WARNING >/dev/null
-	@scripts/tidy.sh
+	@HEED_JOBS=$(JOBS) scripts/tidy.sh
 
 clean: ## remove the build trees (.venv stays)
 	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-coverage

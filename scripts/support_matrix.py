@@ -26,7 +26,7 @@ CPU_LEVELS = ["baseline", "avx2", "avx512", "avx512bf16", "amx"]
 OPERATIONS = {"forward": "forward", "backward": "backward"}  # family: name for people
 TYPES = ["f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"]
 UNITS = {
-    "f32_fma": "f32 FMA",
+    "f32_fma": "f32",
     "bf16_dot": "bf16 dot",
     "amx_bf16": "AMX bf16 tiles",
     "mma": "mma",
@@ -101,6 +101,7 @@ class Build:
         known = {kernel["arch"] for kernel in self.forward if kernel["engine"] == "cpu"}
         self.columns = [("cpu", level) for level in CPU_LEVELS if level in known]
         self.columns += sorted({("cuda", k["arch"]) for k in self.forward if k["engine"] == "cuda"})
+        self.lacking = [level for level in CPU_LEVELS if level not in known]
         unknown = known - set(CPU_LEVELS)
         if unknown:
             sys.exit(f"support_matrix: unknown levels {', '.join(sorted(unknown))}: add them to scripts/support_matrix.py")
@@ -133,7 +134,7 @@ class Build:
             return ", ".join(sorted({UNITS[k["algorithm"]["unit"]] for k in kernels}))
         best = max((k["arch"] for k in kernels), key=CPU_LEVELS.index)
         units = sorted({UNITS[k["algorithm"]["unit"]] for k in kernels if k["arch"] == best})
-        return ", ".join(units) + ("" if best == level else f" of {best}")
+        return ", ".join(units) + ("" if best == level else f" ({best})")
 
     def operation(self, engine, family):
         if any(k["family"] == family and k["engine"] == engine for k in self.kernels):
@@ -160,10 +161,14 @@ def operations_table(build):
 
 
 def types_table(build):
-    return table(["q, k, v"] + build.heads(), [[t] + [build.unit(column, t) for column in build.columns] for t in TYPES])
+    """A row for each set of types that are treated alike."""
+    alike = {}
+    for data_type in TYPES:
+        alike.setdefault(tuple(build.unit(column, data_type) for column in build.columns), []).append(data_type)
+    return table(["q, k, v"] + build.heads(), [[", ".join(types), *cells] for cells, types in alike.items()])
 
 
-def features_table(build):
+def feature_rows(build):
     rows = []
     for title, field, names in [
         ("mask", "masks", described("kMaskNames", MASKS)),
@@ -173,7 +178,11 @@ def features_table(build):
         for name, text in names:
             label = f"{title}: {text}" if title else text
             rows.append([label] + [build.covers(column, field, name) for column in build.columns])
-    return table(["forward"] + build.heads(), rows)
+    return rows
+
+
+def features_table(build):
+    return table(["forward"] + build.heads(), feature_rows(build))
 
 
 def kernels_table(build):
@@ -206,8 +215,9 @@ What is not here is answered with "not supported" and the reason, never with ano
 
 ## Forward: types
 
-How the two products are computed on a machine of each level. A level contains those before it; the engine chooses by
-the machine's exact feature bits. Sums and softmax are f32 everywhere; `Math::accurate` computes every product in f32.
+The unit that computes the two products on a machine of each level, and in brackets the level whose kernels it runs, if that is
+not its own. A level contains those before it; the engine chooses by the machine's exact feature bits. Sums and softmax are
+f32 everywhere; `Math::accurate` computes every product in f32.
 
 {types_table(build)}
 {limits(build)}
@@ -224,10 +234,11 @@ Each works with every type of the table above, with every layout, and together w
 
 
 def readme_block(build):
+    complete = all(cell == YES for row in feature_rows(build) for cell in row[1:])
+    sentence = "Every mask and feature is there for each of these types, at every level." if complete else "Masks and features:"
     return f"""{BEGIN}
 {types_table(build)}
-Every type has every mask and feature: [docs/support-matrix.md](docs/support-matrix.md) has the whole table, written from
-the kernels themselves.
+{sentence} [docs/support-matrix.md](docs/support-matrix.md) has the whole table, written from the kernels themselves.
 {END}"""
 
 
@@ -248,6 +259,9 @@ def main():
     if done.returncode != 0:
         sys.exit(f"support_matrix: {options.heed} kernels --json: {done.stderr.strip()}")
     build = Build(done.stdout)
+    if build.lacking:
+        print(f"support_matrix: nothing done: this build (for another architecture) has no {', '.join(build.lacking)}")
+        return
 
     stale = []
     for path, wanted in [(PAGE, page(build)), (README, updated_readme(README.read_text(encoding="utf-8"), build))]:

@@ -7,6 +7,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Without these CMake would leave tests out, and what is left might pass.
+scripts/bootstrap.sh test
+
 jobs=${HEED_JOBS:-$(nproc)}
 passed=0
 failed=0

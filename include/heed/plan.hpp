@@ -32,7 +32,7 @@ struct HEED_API Explanation {
     std::string reason;  ///< the rule's sentence with the value that broke it, or why it won
   };
   std::string problem;
-  std::vector<Candidate> candidates;  ///< the chosen one first
+  std::vector<Candidate> candidates;                                 ///< the chosen one first
   std::vector<std::pair<std::string, std::string>> missing_engines;  ///< (engine, why it is not here)
 
   const Candidate* chosen() const;
@@ -46,7 +46,8 @@ struct PlanOptions {
   std::string kernel = {};  ///< run exactly this kernel, or fail with the rule that excludes it
 };
 
-/// How one problem will be computed: stages, each a kernel, over one workspace. Making it allocates; running it does not.
+/// How one problem will be computed: stages, each a kernel, over one workspace. Making it allocates; running it does
+/// not.
 class HEED_API Plan {
  public:
   struct Stage {
@@ -78,8 +79,9 @@ class HEED_API Plan {
 class HEED_API Context {
  public:
   struct Options {
-    int threads = 0;            ///< size of the pool; 0: usable_threads()
-    std::string max_cpu_isa = {};  ///< "baseline", "avx2", "avx512", "avx512bf16", "amx"; empty: HEED_MAX_CPU_ISA, else the best here
+    int threads = 0;  ///< size of the pool; 0: usable_threads()
+    std::string max_cpu_isa =
+        {};  ///< "baseline", "avx2", "avx512", "avx512bf16", "amx"; empty: HEED_MAX_CPU_ISA, else the best here
   };
 
   Context();
@@ -105,8 +107,8 @@ class HEED_API Context {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The context behind the free functions: made at first use, and never destroyed, so that a program may end while one of
-/// its threads is still computing.
+/// The context behind the free functions: made at first use, and never destroyed, so that a program may end while one
+/// of its threads is still computing.
 HEED_API std::shared_ptr<Context> default_context();
 
 HEED_API Plan plan(const Problem& problem, const PlanOptions& options = {});

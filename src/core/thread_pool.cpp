@@ -5,6 +5,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -93,6 +94,7 @@ struct Job {
   std::uint64_t count = 0;
   Executor::Body body = nullptr;
   void* context = nullptr;
+  int caller_cpu = -1;
 };
 
 /// The threads of a pool, in one process, and the protocol between them and the caller.
@@ -152,6 +154,7 @@ class Team {
   void fork_and_join(const Job& job, int helpers) noexcept {
     const InPiece in_piece;
     job_ = job;
+    job_.caller_cpu = sched_getcpu();
     next_.store(0, std::memory_order_relaxed);
     open(helpers);
     work(0);
@@ -194,12 +197,15 @@ class Team {
   void serve(int worker) {
     pthread_setname_np(pthread_self(), ("heed-" + std::to_string(worker)).c_str());
     t_in_piece = true;
+    auto spin = spin_;
     for (;;) {
-      if (!spin_until(spin_, [this] { return wanted(gate_.load(std::memory_order_relaxed)); })) sleep();
+      if (!spin_until(spin, [this] { return wanted(gate_.load(std::memory_order_relaxed)); })) sleep();
       std::uint32_t gate = gate_.load(std::memory_order_relaxed);
       if (gate & kStop) return;
       if (wanted(gate) && gate_.compare_exchange_weak(gate, gate - kSeat + kActive, std::memory_order_acquire)) {
         work(worker);
+        // On a crowded machine we may have been woken in the caller's place: it cannot go on until we sleep.
+        spin = sched_getcpu() == job_.caller_cpu ? 0ns : spin_;
         leave();
       }
     }

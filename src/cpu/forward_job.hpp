@@ -57,13 +57,15 @@ struct ForwardJob {
   bool has_bit_masks() const { return keep != nullptr || blocks != nullptr; }
 };
 
+inline constexpr int32_t kPartialExtra = 3;  ///< after a row's O: the maximum in log2 units, the sum, the sum of weights
+
 /// A part of a job: some query rows against some keys.
 struct ForwardPart {
   int64_t first_row = 0;
   int32_t rows = 0;
   int32_t key_begin = 0, key_end = 0;
-  /// Null: the keys are all there are, and O is final. Otherwise the rows' unnormalised results go here, d_v + 2 floats a
-  /// row: O, the maximum in log2 units, the sum.
+  /// Null: the keys are all there are, and O is final. Otherwise the rows' unnormalised results go here,
+  /// d_v + kPartialExtra floats a row.
   float* partial = nullptr;
 };
 
@@ -81,7 +83,7 @@ struct ForwardKernels {
   void (*rows_f32)(const ForwardJob&, const ForwardPart&, void* scratch) = nullptr;
   void (*rows_dot)(const ForwardJob&, const ForwardPart&, void* scratch) = nullptr;
   /// Overwrites the partial results. Merges `parts` partial results of rows [first_row, first_row + rows); part p of row r starts at
-  /// partial + p * part_stride + (r - first_row) * (d_v + 2).
+  /// partial + p * part_stride + (r - first_row) * (d_v + kPartialExtra).
   void (*combine)(const ForwardJob&, int64_t first_row, int32_t rows, float* partial, int64_t part_stride,
                   int32_t parts) = nullptr;
 };

@@ -78,20 +78,22 @@ using Compute = void (*)(const ForwardJob&, const ForwardPart&, void*);
 struct Functions {
   const ForwardKernels *tile_level, *rows_level;
   Compute tile, rows;
-  double gflops;  ///< of one core, roughly: ranks the kernels
+  double gflops;   ///< of one core, roughly: ranks the kernels
+  double packing;  ///< see ScheduleTraits
+  std::int32_t most_strips;
 };
 
 Functions functions_of(const ForwardAlgorithm& algorithm) {
   switch (*algorithm.arch.cpu_isa()) {
 #if HEED_X86
-    case CpuIsa::avx2: return {&kForwardAvx2, &kForwardAvx2, kForwardAvx2.tile_f32, kForwardAvx2.rows_f32, 60};
-    case CpuIsa::avx512: return {&kForwardAvx512, &kForwardAvx512, kForwardAvx512.tile_f32, kForwardAvx512.rows_f32, 100};
+    case CpuIsa::avx2: return {&kForwardAvx2, &kForwardAvx2, kForwardAvx2.tile_f32, kForwardAvx2.rows_f32, 60, 0.03, 8};
+    case CpuIsa::avx512: return {&kForwardAvx512, &kForwardAvx512, kForwardAvx512.tile_f32, kForwardAvx512.rows_f32, 100, 0.03, 4};
     case CpuIsa::avx512bf16:
-      return {&kForwardAvx512Bf16, &kForwardAvx512Bf16, kForwardAvx512Bf16.tile_dot, kForwardAvx512Bf16.rows_dot, 180};
+      return {&kForwardAvx512Bf16, &kForwardAvx512Bf16, kForwardAvx512Bf16.tile_dot, kForwardAvx512Bf16.rows_dot, 180, 0.06, 4};
     case CpuIsa::amx:
-      return {&kForwardAmx, &kForwardAvx512Bf16, kForwardAmx.tile_amx, kForwardAvx512Bf16.rows_dot, 500};
+      return {&kForwardAmx, &kForwardAvx512Bf16, kForwardAmx.tile_amx, kForwardAvx512Bf16.rows_dot, 500, 0.4, 8};
 #endif
-    default: return {&kForwardBaseline, &kForwardBaseline, kForwardBaseline.tile_f32, kForwardBaseline.rows_f32, 15};
+    default: return {&kForwardBaseline, &kForwardBaseline, kForwardBaseline.tile_f32, kForwardBaseline.rows_f32, 15, 0.02, 8};
   }
 }
 
@@ -135,7 +137,12 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
     std::size_t table = 0, partials = 0, partials_end = 0, scratch = 0, scratch_stride = 0, total = 0;
   };
 
-  ScheduleTraits traits() const { return {functions_.tile_level->strip, static_cast<std::int32_t>(kMaxRows)}; }
+  ScheduleTraits traits() const {
+    return {.strip = functions_.tile_level->strip,
+            .max_rows = static_cast<std::int32_t>(kMaxRows),
+            .most_strips = functions_.most_strips,
+            .packing = functions_.packing};
+  }
 
   Layout layout_of(const Problem& problem, int threads) const {
     Layout layout;
@@ -143,7 +150,7 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
     const auto d = static_cast<std::int32_t>(problem.d()), d_v = static_cast<std::int32_t>(problem.d_v());
     layout.partials = align_up(sizeof(TableEntry) * static_cast<std::size_t>(problem.batch() + 1));
     const auto partial_rows = static_cast<std::size_t>(most_partial_rows(problem, traits()));
-    layout.partials_end = layout.partials + align_up(partial_rows * static_cast<std::size_t>(d_v + 2) * sizeof(float));
+    layout.partials_end = layout.partials + align_up(partial_rows * static_cast<std::size_t>(d_v + kPartialExtra) * sizeof(float));
     layout.scratch = layout.partials_end;
     layout.scratch_stride =
         align_up(std::max(functions_.tile_level->tile_scratch(d, d_v, static_cast<std::int32_t>(layout.strips)),
@@ -210,7 +217,7 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
       part.rows = static_cast<std::int32_t>(std::min(plan.rows_per_tile, plan.rows - part.first_row));
       set_keys(part, job, sequence, split * plan.keys_per_split, std::min((split + 1) * plan.keys_per_split, sequence.s_k));
       if (plan.splits > 1)
-        part.partial = partials_ + (table_[b].first_partial_row + (unit * plan.splits + split) * plan.rows) * (job.d_v + 2);
+        part.partial = partials_ + (table_[b].first_partial_row + (unit * plan.splits + split) * plan.rows) * (job.d_v + kPartialExtra);
       void* scratch = call_.workspace.data() + layout_.scratch + layout_.scratch_stride * static_cast<std::size_t>(worker);
       (plan.use_rows_kernel ? kernel_.functions_.rows : kernel_.functions_.tile)(job, part, scratch);
     }
@@ -235,8 +242,8 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
       const std::int64_t units = plan.units / call_.problem.heads_k();
       for (std::int64_t unit = kv_head * units; unit < (kv_head + 1) * units; ++unit) {
         const ForwardJob job = jobs_.job(b, sequence, unit, plan.heads_together);
-        float* partial = partials_ + (table_[b].first_partial_row + unit * plan.splits * plan.rows) * (job.d_v + 2);
-        kernel_.functions_.tile_level->combine(job, 0, static_cast<std::int32_t>(plan.rows), partial, plan.rows * (job.d_v + 2),
+        float* partial = partials_ + (table_[b].first_partial_row + unit * plan.splits * plan.rows) * (job.d_v + kPartialExtra);
+        kernel_.functions_.tile_level->combine(job, 0, static_cast<std::int32_t>(plan.rows), partial, plan.rows * (job.d_v + kPartialExtra),
                                             static_cast<std::int32_t>(plan.splits));
       }
     }

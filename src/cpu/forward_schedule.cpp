@@ -38,17 +38,21 @@ SequencePlan plan_sequence(const ScheduleTraits& traits, std::int64_t heads_q, s
 }
 
 std::int64_t strips_per_tile(const Problem& problem, const ScheduleTraits& traits, int threads) {
-  constexpr std::int64_t kMost = 4, kTilesPerThread = 8;
-  // Q, O, K, two blocks of V and two of scores should leave half of a second-level cache of 1 MiB free.
-  constexpr std::int64_t kCacheFloats = 160 * 1024;
-  std::int64_t strips = kMost;
-  const auto floats = [&](std::int64_t n) {
-    return n * traits.strip * (problem.d() + problem.d_v()) + kKeyBlock * (problem.d() + 2 * problem.d_v());
+  // Q, O, K and V of a tile should leave half of a second-level cache of 1 MiB to the scores and the neighbours.
+  constexpr std::int64_t kCacheFloats = 192 * 1024;
+  const auto fits = [&](std::int64_t strips) {
+    return strips * traits.strip * (problem.d() + problem.d_v()) + kKeyBlock * (problem.d() + 2 * problem.d_v()) <= kCacheFloats;
   };
-  while (strips > 1 && floats(strips) > kCacheFloats) strips /= 2;
-  const std::int64_t columns = std::max<std::int64_t>(problem.batch() * problem.heads_q(), 1);
-  while (strips > 1 && columns * ceil_div(problem.s_q(), strips * traits.strip) < kTilesPerThread * threads) strips /= 2;
-  return strips;
+  // Time of the last thread to end: its share of the tiles and half a tile more, each tile packing once for its strips.
+  const double columns = static_cast<double>(problem.batch() * problem.heads_q());
+  const auto time = [&](std::int64_t strips) {
+    const double tiles = columns * static_cast<double>(ceil_div(problem.s_q(), strips * traits.strip));
+    return (tiles / threads + 0.5) * (static_cast<double>(strips) + traits.packing);
+  };
+  std::int64_t best = 1;
+  for (std::int64_t strips = 2; strips <= traits.most_strips && fits(strips); strips *= 2)
+    if (time(strips) < time(best)) best = strips;
+  return best;
 }
 
 std::int64_t most_partial_rows(const Problem& problem, const ScheduleTraits& traits) {

@@ -14,6 +14,8 @@ namespace heed::cpu {
 struct ScheduleTraits {
   std::int32_t strip = 0;     ///< rows computed side by side by the tile kernel
   std::int32_t max_rows = 0;  ///< rows per key/value head up to which the rows kernel is used; 0: never
+  std::int32_t most_strips = 4;  ///< strips of one tile, at most
+  double packing = 0;            ///< cost of packing a block of K and V, in strips computed from it
 };
 
 /// How the rows of one sequence are computed.
@@ -34,8 +36,7 @@ struct SequencePlan {
 SequencePlan plan_sequence(const ScheduleTraits& traits, std::int64_t heads_q, std::int64_t heads_k, std::int64_t s_q,
                            std::int64_t s_k, std::int64_t strips_per_tile);
 
-/// Strips of one tile: as many as amortise the packing of K and V while every thread still has several tiles. Shows in no
-/// bit of the result.
+/// Strips of one tile: more of them share the packing of K and V, fewer balance better. Shows in no bit of the result.
 std::int64_t strips_per_tile(const Problem& problem, const ScheduleTraits& traits, int threads);
 
 /// An upper bound of the rows of partial results, summed over the batch.

@@ -28,9 +28,10 @@ struct Sm {
 class Arch {
  public:
   constexpr Arch() = default;
-  constexpr Arch(CpuIsa isa)
-      : engine_(EngineKind::cpu), level_(static_cast<int>(isa)) {}         // NOLINT(google-explicit-constructor)
-  constexpr Arch(Sm sm) : engine_(EngineKind::cuda), level_(sm.number) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): tables of kernels write .arch = CpuIsa::avx512
+  constexpr Arch(CpuIsa isa) : engine_(EngineKind::cpu), level_(static_cast<int>(isa)) {}
+  constexpr Arch(Sm sm) : engine_(EngineKind::cuda), level_(sm.number) {}
+  // NOLINTEND(google-explicit-constructor)
 
   constexpr EngineKind engine() const { return engine_; }
   constexpr int level() const { return level_; }

@@ -141,8 +141,11 @@ void Buffers::make_slopes_and_sinks() {
 void Buffers::make_outputs() {
   const Case& c = case_;
   const Shape o = operand_shape(Operand::o);
-  const Shape lse =
-      c.group() ? Shape::dense({c.h, c.total_q()}, c.row_gap) : Shape::dense({c.b, c.h, c.s_q[0]}, c.row_gap);
+  // The LSE lies as o does: [b, h, s_q], or [b, s_q, h] for bshd.
+  const bool heads_last = c.o_layout == Layout::bshd;
+  Shape lse = c.group() ? Shape::dense({c.h, c.total_q()}, c.row_gap) : Shape::dense({c.b, c.h, c.s_q[0]}, c.row_gap);
+  if (heads_last && c.group()) lse.strides = {1, c.h + c.row_gap};
+  if (heads_last && !c.group()) lse.strides = {c.s_q[0] * (c.h + c.row_gap), 1, c.h + c.row_gap};
   const Shape randval = Shape::dense({c.b, c.h, c.longest_q(), c.longest_k()}, c.row_gap);
   args_.o = add("o", c.o_type(), o);
   if (c.lse) args_.lse = add("lse", DataType::f32, lse);

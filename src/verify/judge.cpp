@@ -57,11 +57,15 @@ struct Bucket {
   double allowed(const Case& c) const {
     const double of_values = 2 * plain_error + unit(c.o_type()) * largest;
     // Sums of d products as large as the logits, rounded at every step, and a few roundings more. The plain computation
-    // may be spared them: sums of whole numbers are exact.
+    // may be spared them: sums of whole numbers are exact. What all logits of a row share cancels, but not beside a
+    // sink.
     const double of_logits = 0x1p-24 * (8 + std::sqrt(static_cast<double>(c.d)) * std::min(largest_lse, 200.0));
+    const double moved_by_logits = c.sink == SinkInit::none ? spread : std::max(spread, largest);
     const bool rounds_weights = c.type != DataType::f32 && c.math == Math::fast;
-    const double of_weights = rounds_weights && rows < kEnoughRows ? 1.5 * unit(c.type) : 0;
-    return of_values + spread * (of_logits + of_weights);
+    // A weight is off by half a unit after rounding; where it happens to need none (one key, equal keys), its
+    // exponential and the sum are still no better than such weights ask for.
+    const double of_weights = !rounds_weights ? 0 : unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32);
+    return of_values + moved_by_logits * of_logits + spread * of_weights;
   }
 };
 

@@ -59,6 +59,13 @@ class Chooser {
     c_.d_v = chance(0.65) ? c_.d : head_dim();
     s_q_ = length(600);
     s_k_ = chance(0.35) ? s_q_ : length(1000);
+    if (chance(0.08)) {  // few queries against many keys
+      s_q_ = random_.integer(1, 9);
+      s_k_ =
+          chance(0.5) ? random_.integer(900, 5000) : one_of<std::int64_t>({1024, 2048, 4096}) + random_.integer(-1, 1);
+      c_.d = std::min<std::int64_t>(c_.d, 32);
+      c_.d_v = std::min<std::int64_t>(c_.d_v, 32);
+    }
     // Multiplications that the oracle may spend on it.
     const double size = random_.real();
     const double budget = size < 0.85 ? 1.0e6 : size < 0.98 ? 6e6 : 4e7;
@@ -66,13 +73,20 @@ class Chooser {
       return static_cast<double>(c_.b * c_.h * s_q_ * s_k_) * static_cast<double>(c_.d + c_.d_v);
     };
     while (cost() > budget) {
-      switch (random_.integer(0, 4)) {
+      const bool decoding = s_k_ > 500 && s_q_ < 10 && c_.d + c_.d_v <= 64;
+      switch (random_.integer(0, decoding ? 2 : 4)) {
         case 0:
           c_.b = std::max<std::int64_t>(c_.b - 1, 1);
           break;
-        case 1:
-          c_.h = c_.h_k = std::max<std::int64_t>(c_.h_k - 1, 1);
+        case 1: {
+          std::int64_t ratio = c_.h / c_.h_k;
+          if (c_.h_k > 1)
+            --c_.h_k;
+          else if (chance(0.3))
+            ratio = std::max<std::int64_t>(ratio - 1, 1);
+          c_.h = c_.h_k * ratio;
           break;
+        }
         case 2:
           s_q_ = std::max<std::int64_t>(s_q_ * 2 / 3, 1);
           break;

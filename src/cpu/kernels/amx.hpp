@@ -22,6 +22,7 @@ static_assert(sizeof(TileConfig) == 64);
 
 struct AmxUnit {
   static constexpr bool kPairs = true;
+  static constexpr bool kFuseExp = true;
   static constexpr int kKeyStep = 32;     // a tile of P holds 32 keys
   static constexpr int kOutputStep = 16;  // a tile of O holds 16 columns
   static constexpr int kTile = 16;
@@ -80,19 +81,20 @@ struct AmxUnit {
 
   static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest,
                               const ExpBlock& e) {
-    // Units in the order of the keys, as many after each step of the products as make them end together.
-    const int units = keys / 2 * kVectors, steps = keys / (2 * kTile) * (kVectors / 2) * (words / kTile);
-    const int share = (units + steps - 1) / steps;
-    int unit = 0;
+    // Rows of P in the order of the keys, as many after each step of the products as make them end together.
+    const int rows = keys / 2, steps = keys / (2 * kTile) * (kVectors / 2) * (words / kTile), share = (rows + steps - 1) / steps;
+    int row = 0;
     const auto some = [&](int count) __attribute__((always_inline)) {
-      for (const int end = smaller(unit + count, units); unit < end; ++unit) {
-        const int row = unit / kVectors, vector = unit % kVectors * kLanes;
-        exp_unit<true>(e.s + static_cast<long>(2 * row) * kStrip + vector, e.s + static_cast<long>(row) * kStrip + vector,
-                       e.maximum + vector, e.sum + vector, kExp2Coefficients, &e.factor);
+      for (const int end = smaller(row + count, rows); row < end; ++row) {
+        const float* from = e.s + static_cast<long>(2 * row) * kStrip;
+        float* to = e.s + static_cast<long>(row) * kStrip;
+        HEED_UNROLL for (int j = 0; j < kVectors; ++j)
+          exp_unit<true>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j,
+                         e.weights + kLanes * j, kExp2Coefficients, &e.factor);
       }
     };
     products(k, k_row, q, s, keys, words, [&](int) __attribute__((always_inline)) { some(share); });
-    some(units);
+    some(rows);
     raise(s, keys, highest);
   }
 

@@ -7,54 +7,61 @@
 
 namespace heed::cpu::HEED_ISA {
 
-/// What a row needs at the end. `maximum` is in log2 units, -inf when no key was visible.
-struct RowEnd {
-  float factor;  // multiplies the unnormalised O
-  float lse;
+/// What is known of a row besides its O. The maximum is in log2 units, -inf when no key was visible.
+struct RowSums {
+  float maximum;
+  float sum;      // of 2^(s - maximum): goes into the LSE
+  float weights;  // the same as O was summed with it (rounded for 16-bit products): divides O
 };
 
-HEED_INLINE RowEnd end_of_row(const ForwardJob& job, int head, float maximum, float sum) {
-  float top = maximum, weight = 1.f;  // weight: what the top's move does to the sum and to O
+HEED_INLINE void store_sums(float* partial, const ForwardJob& job, const RowSums& sums) {
+  partial[job.d_v] = sums.maximum;
+  partial[job.d_v + 1] = sums.sum;
+  partial[job.d_v + 2] = sums.weights;
+}
+
+/// Adds the sink logit, writes the LSE, and returns what O is to be multiplied by.
+HEED_INLINE float end_row(const ForwardJob& job, int64_t row, RowSums sums) {
+  const int64_t head = row % job.heads;
+  float top = sums.maximum, shrink = 1.f;  // shrink: what a sink above every score does to the sums and to O
   if (job.sinks != nullptr) {
     float sink;
     __builtin_memcpy(&sink, static_cast<const char*>(job.sinks) + head * job.sink_head * 4, 4);
     sink *= kLog2e;
-    if (!(maximum > sink)) {
+    if (!(top > sink)) {
+      shrink = top == kMinusInfinity ? (sums.sum == sums.sum ? 0.f : sums.sum) : exp2f(top - sink);
       top = sink;
-      weight = maximum == kMinusInfinity ? (sum == sum ? 0.f : sum) : exp2f(maximum - sink);
     }
-    sum = sum * weight + (top == kMinusInfinity ? 0.f : exp2f(sink - top));
+    const float share = top == kMinusInfinity ? 0.f : exp2f(sink - top);
+    sums.sum = sums.sum * shrink + share;
+    sums.weights = sums.weights * shrink + share;
   }
-  if (sum == 0.f) return {0.f, kMinusInfinity};
   constexpr float kLn2 = 0.693147180559945309417f;
-  return {weight / sum * job.drop_scale, job.lse == nullptr ? 0.f : (top + log2f(sum)) * kLn2};
-}
-
-HEED_INLINE void store_lse(const ForwardJob& job, int64_t row, float lse) {
-  if (job.lse != nullptr) job.lse[row % job.heads * job.lse_head + row / job.heads * job.lse_row] = lse;
+  if (job.lse != nullptr)
+    job.lse[head * job.lse_head + row / job.heads * job.lse_row] =
+        sums.sum == 0.f ? kMinusInfinity : (top + log2f(sums.sum)) * kLn2;
+  return sums.sum == 0.f ? 0.f : shrink / sums.weights * job.drop_scale;
 }
 
 /// See ForwardKernels::combine. The maximum of each part is replaced by its weight.
 HEED_NOINLINE void combine(const ForwardJob& job, int64_t first_row, int32_t rows, float* partial, int64_t part_stride,
                            int32_t parts) {
-  const long row_floats = job.d_v + 2;
   for (int r = 0; r < rows; ++r) {
-    float* first = partial + r * row_floats;
-    float maximum = kMinusInfinity, sum = 0.f;
+    float* first = partial_row(partial, job, r);
+    RowSums sums{kMinusInfinity, 0.f, 0.f};
     for (int p = 0; p < parts; ++p) {
       const float m = first[p * part_stride + job.d_v];
-      if (m > maximum) maximum = m;
+      if (m > sums.maximum) sums.maximum = m;
     }
     for (int p = 0; p < parts; ++p) {
-      float& weight = first[p * part_stride + job.d_v];
-      const float l = first[p * part_stride + job.d_v + 1];
+      float* part = first + p * part_stride + job.d_v;
       // A part without visible keys has O = 0, or NaN (and a NaN sum) when a score was NaN.
-      weight = weight == kMinusInfinity ? (l == l ? 0.f : l) : exp2f(weight - maximum);
-      sum += l * weight;
+      part[0] = part[0] == kMinusInfinity ? (part[1] == part[1] ? 0.f : part[1]) : exp2f(part[0] - sums.maximum);
+      sums.sum += part[1] * part[0];
+      sums.weights += part[2] * part[0];
     }
     const int64_t row = first_row + r;
-    const RowEnd end = end_of_row(job, static_cast<int>(row % job.heads), maximum, sum);
-    store_lse(job, row, end.lse);
+    const float factor = end_row(job, row, sums);
     for (int c = 0; c < job.d_v; c += kLanes) {
       const int n = smaller(job.d_v - c, kLanes);
       F x = zero();
@@ -62,7 +69,7 @@ HEED_NOINLINE void combine(const ForwardJob& job, int64_t first_row, int32_t row
         const float* part = first + p * part_stride;
         if (part[job.d_v] != 0.f) x = fma(load_f32(part + c, n), broadcast(part[job.d_v]), x);
       }
-      x = mul(x, broadcast(end.factor));
+      x = mul(x, broadcast(factor));
       store_elements(const_cast<char*>(address(job.o, row % job.heads, row / job.heads, c)), job.o.type, x, n);
     }
   }

@@ -138,26 +138,28 @@ HEED_NOINLINE bool pack_value_pairs(const ForwardJob& job, int first, int keys, 
 }
 #endif
 
-/// o [d_v][kStrip] times factor [kStrip], back to rows of the caller's O (or of `partial`, d_v + 2 floats a row).
+/// Row r of partial results: O, then the three numbers of RowSums.
+HEED_INLINE float* partial_row(float* partial, const ForwardJob& job, int64_t r) { return partial + r * (job.d_v + kPartialExtra); }
+
+/// o [d_v][kStrip] times factor [kStrip], back to rows of the caller's O (or of `partial`).
 HEED_NOINLINE void unpack_output(const ForwardJob& job, int64_t first_row, int rows, const float* o, const float* factor,
                                  float* partial) {
   for (int r = 0; r < rows; r += kLanes) {
     const F f = load(factor + r);
     const int filled = smaller(rows - r, kLanes);
+    char* to[kLanes];
+    for (int i = 0; i < filled; ++i) {
+      const int64_t row = first_row + r + i;
+      to[i] = partial != nullptr ? reinterpret_cast<char*>(partial_row(partial, job, r + i))
+                                 : const_cast<char*>(address(job.o, row % job.heads, row / job.heads, 0));
+    }
+    const Element type = partial != nullptr ? Element::f32 : job.o.type;
     for (int c = 0; c < job.d_v; c += kLanes) {
       const int n = smaller(job.d_v - c, kLanes);
       F x[kLanes];
       for (int i = 0; i < kLanes; ++i) x[i] = i < n ? mul(load(o + static_cast<long>(c + i) * kStrip + r), f) : zero();
       transpose(x);
-      for (int i = 0; i < filled; ++i) {
-        const int64_t row = first_row + r + i;
-        if (partial != nullptr) {
-          store_f32(partial + static_cast<long>(r + i) * (job.d_v + 2) + c, x[i], n);
-        } else {
-          char* to = const_cast<char*>(address(job.o, row % job.heads, row / job.heads, c));
-          store_elements(to, job.o.type, x[i], n);
-        }
-      }
+      for (int i = 0; i < filled; ++i) store_elements(to[i] + c * size_of(type), type, x[i], n);
     }
   }
 }

@@ -73,7 +73,8 @@ HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* 
     float* to = e.s + static_cast<long>(key / kKeysPerUnit) * kStrip;
     for (int row = 0; row < kRows / kKeysPerUnit; ++row, from += kKeysPerUnit * kStrip, to += kStrip) {
       HEED_UNROLL for (int j = 0; j < kVectors; ++j) {
-        exp_unit<Dot>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j, coefficients, factor);
+        exp_unit<Dot>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j, e.weights + kLanes * j,
+                      coefficients, factor);
         for (int u = 0; u < steps; ++u, ++a, b += kStrip) product_step<kVectors, Dot>(sum, a, k_row, b);
       }
     }

@@ -72,7 +72,7 @@ class Rows {
       for (int r = 0; r < part_.rows; r += kRowsAtOnce) with_rows(part_.rows - r, [&]<int R>() { add_values<R>(r, first, keys); });
       if (!finite()) add_values_carefully(first, keys);
     }
-    for (int r = 0; r < part_.rows; ++r) end_row(r);
+    for (int r = 0; r < part_.rows; ++r) finish_row(r);
   }
 
   template <class Function>
@@ -188,7 +188,7 @@ class Rows {
   }
 
   HEED_INLINE_MEMBER void raise_maximum(int r, float highest) {
-    if (!(highest > maximum_[r] + kLazyRowMaximum)) return;
+    if (!(highest > maximum_[r])) return;
     const float correction = maximum_[r] == kMinusInfinity ? 0.f : exp2f(maximum_[r] - highest);
     maximum_[r] = highest;
     sum_[r] *= correction;
@@ -340,28 +340,23 @@ class Rows {
     }
   }
 
-  void end_row(int r) {
+  void finish_row(int r) {
     const int64_t n = part_.first_row + r;
-    float* to = part_.partial == nullptr ? nullptr : part_.partial + static_cast<long>(r) * (job_.d_v + 2);
-    RowEnd end{1.f, 0.f};
-    if (to != nullptr) {
-      to[job_.d_v] = maximum_[r];
-      to[job_.d_v + 1] = sum_[r];
-    } else {
-      end = end_of_row(job_, static_cast<int>(n % job_.heads), maximum_[r], sum_[r]);
-      store_lse(job_, n, end.lse);
-    }
+    // The maximum is always the largest score so far: a dominant key has the weight 1, which rounding leaves alone.
+    const RowSums sums{maximum_[r], sum_[r], sum_[r]};
+    float* to = part_.partial == nullptr ? nullptr : partial_row(part_.partial, job_, r);
+    float factor = 1.f;
+    if (to != nullptr) store_sums(to, job_, sums);
+    else factor = end_row(job_, n, sums);
     for (int c = 0; c < job_.d_v; c += kLanes) {
       alignas(64) float t[kLanes] = {};
       const int count = smaller(job_.d_v - c, kLanes);
       for (int i = 0; i < count; ++i) t[i] = scratch_.o[r * columns_ + place(c + i)];
-      const F x = mul(load(t), broadcast(end.factor));
+      const F x = mul(load(t), broadcast(factor));
       if (to != nullptr) store_f32(to + c, x, count);
       else store_elements(const_cast<char*>(address(job_.o, n % job_.heads, n / job_.heads, c)), job_.o.type, x, count);
     }
   }
-
-  static constexpr float kLazyRowMaximum = 8.f;  // see kLazyMaximum in tile.hpp
 
   const ForwardJob& job_;
   const ForwardPart& part_;

@@ -20,9 +20,10 @@ constexpr float kLazyMaximum = 8.f;
 struct StripState {
   StripWindows windows;
   LaneFeatures lanes;
-  alignas(64) float maximum[kStrip];          // units of the scores; -inf before the first visible key
-  alignas(64) float scaled_maximum[kStrip];   // log2 units, finite: what the exponentials subtract
-  alignas(64) float sum[kStrip];
+  alignas(64) float maximum[kStrip];     // units of the scores; -inf before the first visible key
+  alignas(64) float subtracted[kStrip];  // the same, but 0 for -inf: what the exponentials subtract
+  alignas(64) float sum[kStrip];         // of P
+  alignas(64) float weights[kStrip];     // of P as it was multiplied with V
   int64_t first_row;
   int rows;
 };
@@ -39,7 +40,8 @@ struct TileScratch {
   BlockBits* mask_bits;
   BlockBits* drop_bits;
   float* highest;      // [kStrip]
-  float* block_sum;    // [kStrip]: every block sums from zero
+  float* block_sum;      // [kStrip]: every block sums from zero
+  float* block_weights;  // [kStrip]
 
   /// With base 0 the result of end is the size.
   static size_t carve(TileScratch& scratch, char* base, int words, int output_rows, long value_floats, int strips) {
@@ -53,6 +55,7 @@ struct TileScratch {
     scratch.strips = reinterpret_cast<StripState*>(take(sizeof(StripState) * static_cast<size_t>(strips)));
     scratch.highest = floats(kStrip);
     scratch.block_sum = floats(kStrip);
+    scratch.block_weights = floats(kStrip);
     scratch.q = floats(static_cast<long>(strips) * words * kStrip);
     for (float*& s : scratch.s) s = floats(static_cast<long>(kKeyBlock) * kStrip);
     scratch.o = floats(static_cast<long>(strips) * output_rows * kStrip);
@@ -158,17 +161,17 @@ class Tile {
       if (features_) strip.lanes.set(job_, strip.first_row, strip.rows);
       for (int r = 0; r < kStrip; ++r) {
         strip.maximum[r] = kMinusInfinity;
-        strip.scaled_maximum[r] = strip.sum[r] = 0.f;
+        strip.subtracted[r] = strip.sum[r] = strip.weights[r] = 0.f;
       }
       pack_queries<Unit::kPairs>(job_, strip.first_row, strip.rows, query_scale_, words_,
                                  scratch_.q + static_cast<long>(t) * words_ * kStrip);
     }
-    for (int r = 0; r < kStrip; ++r) scratch_.block_sum[r] = 0.f;
+    for (int r = 0; r < kStrip; ++r) scratch_.block_sum[r] = scratch_.block_weights[r] = 0.f;
     __builtin_memset(scratch_.o, 0, sizeof(float) * static_cast<size_t>(strips_) * static_cast<size_t>(output_rows_) * kStrip);
   }
 
   ExpBlock exp_block(const Pending& p) const {
-    return {p.s, p.strip->scaled_maximum, scratch_.block_sum, factor_};
+    return {p.s, p.strip->subtracted, scratch_.block_sum, scratch_.block_weights, factor_};
   }
 
   /// S of the block, masked and changed; scratch highest = its largest score per lane. exponentiated_ = how many keys of the
@@ -193,7 +196,7 @@ class Tile {
       }
     } else {
       for (int r = 0; r < kStrip; ++r) scratch_.highest[r] = kMinusInfinity;
-      if (kFuseExp && pending_.strip != nullptr) {
+      if (Unit::kFuseExp && pending_.strip != nullptr) {
         exponentiated_ = smaller(block.padded, pending_.padded);
         Unit::scores_with_exp(k, k_row, q, block.s, exponentiated_, words_, scratch_.highest, exp_block(pending_));
       }
@@ -221,7 +224,8 @@ class Tile {
       exp_pass<Unit::kPairs>(exp_block(pending_), exponentiated_, pending_.padded - exponentiated_);
     for (int r = 0; r < kStrip; ++r) {
       strip.sum[r] += scratch_.block_sum[r];
-      scratch_.block_sum[r] = 0.f;
+      strip.weights[r] += Unit::kPairs ? scratch_.block_weights[r] : scratch_.block_sum[r];
+      scratch_.block_sum[r] = scratch_.block_weights[r] = 0.f;
     }
     if (job_.drop) {
       gather_dropout_bits(job_, strip.first_row, strip.rows, pending_.first, pending_.padded, *scratch_.drop_bits);
@@ -291,10 +295,13 @@ class Tile {
       store(correction + r, select(grew, exp2(mul(sub(before, now), factor)), broadcast(1.f)));
       rescale |= any(both(grew, greater(before, broadcast(kMinusInfinity))));
       store(strip.maximum + r, now);
-      store(strip.scaled_maximum + r, select(greater(now, broadcast(kMinusInfinity)), mul(now, factor), zero()));
+      store(strip.subtracted + r, select(greater(now, broadcast(kMinusInfinity)), now, zero()));
     }
     if (!rescale) return;
-    for (int r = 0; r < kStrip; r += kLanes) store(strip.sum + r, mul(load(strip.sum + r), load(correction + r)));
+    for (int r = 0; r < kStrip; r += kLanes) {
+      store(strip.sum + r, mul(load(strip.sum + r), load(correction + r)));
+      store(strip.weights + r, mul(load(strip.weights + r), load(correction + r)));
+    }
     for (long row = 0; row < output_rows_; ++row)
       for (int r = 0; r < kStrip; r += kLanes)
         store(o + row * kStrip + r, mul(load(o + row * kStrip + r), load(correction + r)));
@@ -302,22 +309,12 @@ class Tile {
 
   void end_strip(const StripState& strip, const float* o) {
     alignas(64) float factor[kStrip];
-    float* partial = part_.partial == nullptr
-                         ? nullptr
-                         : part_.partial + (strip.first_row - part_.first_row) * (job_.d_v + 2);
+    float* partial = part_.partial == nullptr ? nullptr : partial_row(part_.partial, job_, strip.first_row - part_.first_row);
     for (int r = 0; r < kStrip; ++r) factor[r] = 1.f;
     for (int r = 0; r < strip.rows; ++r) {
-      const float maximum = strip.maximum[r] == kMinusInfinity ? kMinusInfinity : strip.scaled_maximum[r];
-      if (partial != nullptr) {
-        float* end = partial + static_cast<long>(r) * (job_.d_v + 2) + job_.d_v;
-        end[0] = maximum;
-        end[1] = strip.sum[r];
-      } else {
-        const int64_t row = strip.first_row + r;
-        const RowEnd end = end_of_row(job_, static_cast<int>(row % job_.heads), maximum, strip.sum[r]);
-        factor[r] = end.factor;
-        store_lse(job_, row, end.lse);
-      }
+      const RowSums sums{strip.maximum[r] * factor_, strip.sum[r], strip.weights[r]};
+      if (partial != nullptr) store_sums(partial_row(partial, job_, r), job_, sums);
+      else factor[r] = end_row(job_, strip.first_row + r, sums);
     }
     unpack_output(job_, strip.first_row, strip.rows, o, factor, partial);
   }

@@ -19,6 +19,7 @@ HEED_INLINE void with_vectors(int n, Function f) {
 template <bool Dot>
 struct VectorUnit {
   static constexpr bool kPairs = Dot;
+  static constexpr bool kFuseExp = HEED_ISA::kFuseExp;
   static constexpr int kKeyStep = 16;  // blocks are padded to a multiple of this many keys
   static constexpr int kOutputStep = kRows;
 

@@ -27,7 +27,6 @@ HEED_INLINE F sub(F a, F b) { return _mm256_sub_ps(a, b); }
 HEED_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 HEED_INLINE F div(F a, F b) { return _mm256_div_ps(a, b); }
 HEED_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-HEED_INLINE F fms(F a, F b, F c) { return _mm256_fmsub_ps(a, b, c); }
 HEED_INLINE F max(F a, F b) { return _mm256_max_ps(a, b); }  // b where either is NaN
 HEED_INLINE F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.f), a); }
 

@@ -35,7 +35,6 @@ HEED_INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 HEED_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 HEED_INLINE F div(F a, F b) { return _mm512_div_ps(a, b); }
 HEED_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }       // a * b + c
-HEED_INLINE F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }       // a * b - c
 HEED_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }                 // b where either is NaN
 HEED_INLINE F abs(F a) { return _mm512_abs_ps(a); }
 

@@ -32,7 +32,6 @@ HEED_INLINE F sub(F a, F b) { return a - b; }
 HEED_INLINE F mul(F a, F b) { return a * b; }
 HEED_INLINE F div(F a, F b) { return a / b; }
 HEED_INLINE F fma(F a, F b, F c) { return a * b + c; }
-HEED_INLINE F fms(F a, F b, F c) { return a * b - c; }
 HEED_INLINE F max(F a, F b) { return a > b ? a : b; }  // b where either is NaN
 HEED_INLINE I as_int(F a) { return reinterpret_cast<I>(a); }
 HEED_INLINE F as_float(I a) { return reinterpret_cast<F>(a); }

@@ -1,0 +1,58 @@
+"""The command from outside: what a person types, what comes back."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEED = os.environ.get("HEED", str(ROOT / "build" / "bin" / "heed"))
+
+# Instrumented builds are many times slower: what takes seconds is left to the others.
+not_when_instrumented = pytest.mark.skipif(os.environ.get("HEED_TEST_SCALE") == "small", reason="too slow here")
+
+VALID, WRONG, USAGE, UNSUPPORTED = 0, 1, 2, 3
+
+
+def run_heed(*arguments, env=None, timeout=120):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HEED_")}
+    environment.update(env or {})
+    return subprocess.run(
+        [HEED, *arguments], capture_output=True, text=True, timeout=timeout, env=environment, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture
+def heed():
+    """heed("fwd", "-s=16") -> the finished process."""
+    return run_heed
+
+
+@pytest.fixture
+def ok():
+    """Like heed, for what must end with exit code 0; returns what it printed."""
+
+    def run(*arguments, **options):
+        done = run_heed(*arguments, **options)
+        assert done.returncode == VALID, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def refused():
+    """refused(code, ...) -> the one error text; nothing may have been printed as a result."""
+
+    def run(code, *arguments, **options):
+        done = run_heed(*arguments, **options)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert done.stderr.startswith("heed: "), done.stderr
+        assert done.stdout == "", done.stdout
+        return done.stderr
+
+    return run
+
+
+SMALL = ("-b=1", "-h=2", "-s=33", "-d=16", "-warmup=0", "-repeat=1")

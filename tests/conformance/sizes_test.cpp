@@ -1,0 +1,138 @@
+/// Sizes: lengths around the edges of tiles, head dims, head counts, nothing at all.
+
+#include "conformance/conformance.hpp"
+
+namespace heed::conformance {
+namespace {
+
+/// One query against the keys, and enough of them for a tile.
+constexpr std::int64_t kOneQuery = 1, kTileOfQueries = 70;
+
+CONFORMANCE(museum_07_every_number_of_keys_up_to_300_is_right) {
+  for (const DataType type : {f32, bf16})
+    for (const std::int64_t s_q : {kOneQuery, std::int64_t{5}, kTileOfQueries})
+      for (std::int64_t s_k = 1; s_k <= 300; s_k += sweep_step(7)) {
+        if (s_q == kTileOfQueries && s_k % 3 != 0 && s_k % 32 > 1 && s_k % 32 < 31) continue;
+        Case c = small();
+        c.b = c.h = c.h_k = 1;
+        c.s_q = {s_q}, c.s_k = {s_k};
+        c.d = c.d_v = 24;
+        c.type = type;
+        expect_matches_oracle(c);
+      }
+}
+
+CONFORMANCE(every_number_of_queries_up_to_200_is_right) {
+  for (const DataType type : {f32, f16, bf16})
+    for (std::int64_t s_q = 1; s_q <= 200; s_q += s_q < 80 ? sweep_step(7) : 3 * sweep_step(5)) {
+      Case c = small();
+      c.b = 1, c.h = 2, c.h_k = 1;
+      c.s_q = {s_q}, c.s_k = {45};
+      c.mask = Mask::causal();
+      c.type = type;
+      expect_matches_oracle(c);
+    }
+}
+
+CONFORMANCE(museum_07_long_keys_are_right_around_the_edges_of_splits) {
+  for (const DataType type : {f32, bf16})
+    for (const std::int64_t s_q : {1, 3, 40})
+      for (const std::int64_t s_k : {1023, 1024, 1025, 1152, 2047, 2048, 2049, 3333, 4100}) {
+        if (small_scale() && s_k > 2047) continue;
+        Case c = small();
+        c.b = 1, c.h = 2, c.h_k = 1;
+        c.s_q = {s_q}, c.s_k = {s_k};
+        c.d = 16, c.d_v = 8;
+        c.type = type;
+        c.mask = s_k % 2 == 0 ? Mask::none() : Mask::causal();
+        expect_matches_oracle(c);
+        c.mask = Mask::window(1000, 0, 5);
+        c.sink = SinkInit::normal;
+        expect_matches_oracle(c);
+      }
+}
+
+CONFORMANCE(every_head_dim_is_right) {
+  std::vector<std::int64_t> dims{96, 111, 128, 160, 192, 224, 256, 320, 511, 512};
+  for (std::int64_t d = 1; d <= 80; d += sweep_step(9)) dims.push_back(d);
+  for (const std::int64_t d : dims)
+    for (const DataType type : {f32, f16, bf16})
+      for (const std::int64_t s_q : {kOneQuery, kTileOfQueries}) {
+        Case c = small();
+        c.b = c.h = c.h_k = 1;
+        c.s_q = {s_q}, c.s_k = {40};
+        c.d = c.d_v = d;
+        c.type = type;
+        expect_matches_oracle(c);
+      }
+}
+
+CONFORMANCE(head_dims_of_keys_and_values_may_differ) {
+  for (const auto& [d, d_v] :
+       {std::pair{1, 512}, std::pair{512, 1}, std::pair{576, 512}, std::pair{192, 128}, std::pair{64, 80},
+        std::pair{17, 3}, std::pair{3, 65}, std::pair{128, 96}, std::pair{40, 129}})
+    for (const DataType type : {f32, f16, bf16})
+      for (const std::int64_t s_q : {kOneQuery, kTileOfQueries}) {
+        Case c = small();
+        c.b = 1, c.h = 2, c.h_k = 1;
+        c.s_q = {s_q}, c.s_k = {50};
+        c.d = d, c.d_v = d_v;
+        c.type = type;
+        expect_matches_oracle(c);
+      }
+}
+
+CONFORMANCE(museum_08_every_ratio_of_heads_is_right) {
+  for (const std::int64_t h_k : {1, 2, 3})
+    for (const std::int64_t ratio : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32})
+      for (const std::int64_t s_q : {1, 2, 9, 40}) {
+        if (small_scale() && s_q > 2) continue;
+        Case c = small();
+        c.b = 1, c.h_k = h_k, c.h = h_k * ratio;
+        c.s_q = {s_q}, c.s_k = {37};
+        c.d = c.d_v = 12;
+        c.type = ratio % 2 == 0 ? bf16 : f32;
+        c.mask = Mask::causal();
+        expect_matches_oracle(c);
+      }
+}
+
+CONFORMANCE(an_empty_problem_succeeds_and_writes_what_there_is) {
+  for (const Mode mode : {Mode::batch, Mode::group})
+    for (const int empty : {0, 1, 2, 3}) {
+      Case c = small();
+      c.mode = mode;
+      if (mode == Mode::group) c.s_q = {7, 12}, c.s_k = {30, 5};
+      if (empty == 0) {
+        c.b = 0;
+        if (mode == Mode::group) c.s_q = c.s_k = {};
+      }
+      if (empty == 1) c.h = c.h_k = 0;
+      if (empty == 2) std::fill(c.s_q.begin(), c.s_q.end(), 0);
+      if (empty == 3) std::fill(c.s_k.begin(), c.s_k.end(), 0);  // O = 0, LSE = -inf
+      for (const char* mask : {"0", "b", "t:3,0,2"}) {
+        c.mask = Mask::parse(mask);
+        expect_matches_oracle(c);
+      }
+      c.sink = SinkInit::normal;
+      c.p_drop = 0.5;
+      c.randval = true;
+      c.bias = BiasSpec{f32, {.batch = true, .head = true, .query = true}};
+      expect_matches_oracle(c);
+    }
+}
+
+CONFORMANCE(a_large_problem_is_right) {
+  for (const DataType type : {f32, f16, bf16}) {
+    Case c = small();
+    c.b = 1, c.h = 2, c.h_k = 1;
+    c.s_q = c.s_k = {small_scale() ? 300 : 1200};
+    c.d = c.d_v = 64;
+    c.type = type;
+    c.mask = Mask::causal();
+    expect_matches_oracle(c);
+  }
+}
+
+}  // namespace
+}  // namespace heed::conformance

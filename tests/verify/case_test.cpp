@@ -1,0 +1,140 @@
+/// Cases survive the way through their texts, and what is wrong in a text is said precisely.
+
+#include "verify/case_args.hpp"
+#include "verify/fuzz.hpp"
+
+#include <heed/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heed::verify {
+namespace {
+
+using testing::HasSubstr;
+
+std::map<std::string, std::string> as_map(const Case& c) {
+  std::map<std::string, std::string> args;
+  for (const auto& [key, text] : args_of(c)) args[key] = text;
+  return args;
+}
+
+std::string error_of(const std::map<std::string, std::string>& args, ErrorCode code = ErrorCode::invalid_argument) {
+  try {
+    case_from_args(args);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "there was no error";
+  return {};
+}
+
+TEST(Case, without_arguments_is_the_default) {
+  EXPECT_EQ(case_from_args({}), Case{});
+  EXPECT_EQ(Case{}.to_command(), "heed fwd");
+}
+
+TEST(Case, comes_back_equal_from_its_arguments_and_its_json) {
+  for (std::int64_t number = 0; number < 2000; ++number) {
+    const Case c = random_case(7, number);
+    c.check();
+    ASSERT_EQ(case_from_args(as_map(c)), c) << c.to_command();
+    ASSERT_EQ(Case::from_json(c.to_json()), c) << c.to_json();
+  }
+}
+
+TEST(Case, reads_the_texts_of_the_command_line) {
+  const Case c = case_from_args({{"b", "1"},
+                                 {"h", "6"},
+                                 {"h_k", "2"},
+                                 {"s", "17"},
+                                 {"s_k", "33"},
+                                 {"d", "40"},
+                                 {"d_v", "24"},
+                                 {"prec", "bf16"},
+                                 {"mask", "b:4,0,2"},
+                                 {"bias", "e:1"},
+                                 {"bias_prec", "fp32"},
+                                 {"alibi", "bh"},
+                                 {"scale", "0.25"},
+                                 {"iperm", "0"},
+                                 {"vlayout", "c"},
+                                 {"init", "tf"}});
+  EXPECT_EQ(c.h_k, 2);
+  EXPECT_EQ(c.s_k, std::vector<std::int64_t>{33});
+  EXPECT_EQ(c.d_v, 24);
+  EXPECT_EQ(c.type, bf16);
+  EXPECT_EQ(c.mask, Mask::window(4, 0, 2));
+  EXPECT_EQ(c.bias, (BiasSpec{f32, {.head = true, .query = true}}));
+  EXPECT_EQ(c.alibi, Alibi::per_batch_and_head);
+  EXPECT_EQ(c.scale, 0.25);
+  EXPECT_EQ(c.q_layout, Layout::bshd);
+  EXPECT_EQ(c.o_layout, Layout::bhsd);
+  EXPECT_TRUE(c.v_column_major);
+  EXPECT_EQ(c.distribution, Distribution::trig);
+}
+
+TEST(Case, takes_zero_and_minus_one_as_the_same_as_another) {
+  for (const char* same : {"0", "-1"}) {
+    const Case c = case_from_args({{"h", "4"}, {"h_k", same}, {"d", "40"}, {"d_v", same}});
+    EXPECT_EQ(c.h_k, 4);
+    EXPECT_EQ(c.d_v, 40);
+  }
+}
+
+TEST(Case, takes_one_length_in_group_mode_as_the_average) {
+  const Case c = case_from_args({{"mode", "1"}, {"b", "4"}, {"s", "100"}, {"s_k", "50"}});
+  EXPECT_EQ(c.s_q.size(), 4U);
+  EXPECT_EQ(c.total_q(), 400);
+  EXPECT_EQ(c.total_k(), 200);
+  EXPECT_EQ(case_from_args({{"mode", "1"}, {"b", "4"}, {"s", "100"}}).s_k, c.s_q);
+}
+
+TEST(Case, repeats_the_last_effective_length) {
+  const Case c = case_from_args({{"b", "3"}, {"s", "9"}, {"kv_eff_lens", "4,7"}});
+  EXPECT_EQ(c.kv_eff_lens, (std::vector<std::int64_t>{4, 7, 7}));
+}
+
+TEST(Case, says_what_was_passed_and_what_would_work) {
+  EXPECT_THAT(error_of({{"h", "six"}}), HasSubstr("-h=six : a whole number is needed"));
+  EXPECT_THAT(error_of({{"s", "1e3"}}), HasSubstr("-s=1e3 : "));
+  EXPECT_THAT(error_of({{"b", "-2"}}), HasSubstr("-b=-2 : must be from 0"));
+  EXPECT_THAT(error_of({{"mask", "t:4"}}), HasSubstr("-mask=t:4 : "));
+  EXPECT_THAT(error_of({{"mask", "t:4"}}), HasSubstr("two numbers"));
+  EXPECT_THAT(error_of({{"bias", "x"}}), HasSubstr("-bias=x : takes n, e"));
+  EXPECT_THAT(error_of({{"prec", "fp12"}}), HasSubstr("fp32, fp16, bf16"));
+  EXPECT_THAT(error_of({{"s", "4,5"}}), HasSubstr("-mode=1 takes a list"));
+  EXPECT_THAT(error_of({{"mode", "1"}, {"b", "3"}, {"s", "4,5"}}), HasSubstr("2 lengths for b = 3"));
+  EXPECT_THAT(error_of({{"mode", "1"}, {"s", "4,5"}, {"s_qpad", "3,9"}}), HasSubstr("sequence 0 is 4"));
+  EXPECT_THAT(error_of({{"s_kpad", "9"}}), HasSubstr("group mode"));
+  EXPECT_THAT(error_of({{"mode", "1"}, {"q_eff_lens", "3"}}), HasSubstr("batch mode"));
+  EXPECT_THAT(error_of({{"s", "8"}, {"q_eff_lens", "9"}}), HasSubstr("at most 8"));
+  EXPECT_THAT(error_of({{"iperm", "0"}, {"layout", "bhsd"}}), HasSubstr("contradicts -iperm"));
+  EXPECT_THAT(error_of({{"layout", "qkvpacked"}, {"h_k", "4"}}), HasSubstr("qkvpacked"));
+  EXPECT_THAT(error_of({{"block_mask", "0,4"}}), HasSubstr("for example 64,64"));
+  EXPECT_THAT(error_of({{"zero_strides", "k.q"}}), HasSubstr("for example k.b"));
+  EXPECT_THAT(error_of({{"dist", "gauss"}}), HasSubstr("sparse_int"));
+  EXPECT_THAT(error_of({{"scale", "1"}, {"scale_s", "2"}}), HasSubstr("give one of them"));
+  EXPECT_THAT(error_of({{"wings", "2"}}), HasSubstr("no argument 'wings'"));
+}
+
+TEST(Case, refuses_what_is_not_built_yet_as_unsupported) {
+  for (const auto& [key, text] : std::vector<std::pair<std::string, std::string>>{{"num_splits", "2"},
+                                                                                  {"page_block_size", "128"},
+                                                                                  {"s_knew", "4"},
+                                                                                  {"rotary_dim", "32"},
+                                                                                  {"prec", "fp8"},
+                                                                                  {"qscale", "pt"},
+                                                                                  {"cache_batch_idx", "1"},
+                                                                                  {"drop_prefs", "1"},
+                                                                                  {"pack_gqa", "0"}})
+    EXPECT_THAT(error_of({{key, text}}, ErrorCode::unsupported),
+                HasSubstr("not supported: -" + key + "=" + text + " : "));
+  EXPECT_THAT(error_of({{"num_splits", "two"}}), HasSubstr("a whole number"));
+}
+
+TEST(Case, draws_a_new_seed_when_the_seed_is_zero) { EXPECT_NE(case_from_args({{"seed", "0"}}).seed, 0U); }
+
+}  // namespace
+}  // namespace heed::verify

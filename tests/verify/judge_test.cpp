@@ -1,0 +1,219 @@
+/// The harness catches what it is there to catch. The engine here is the oracle itself, with defects put in by hand.
+
+#include "verify/judge.hpp"
+#include "core/float_bits.hpp"
+#include "core/sequences.hpp"
+#include "verify/buffers.hpp"
+#include "verify/fuzz.hpp"
+#include "verify/run.hpp"
+
+#include <heed/error.hpp>
+#include <heed/oracle.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace heed::verify {
+namespace {
+
+using testing::HasSubstr;
+
+/// The plain computation as an engine, and something done to its outputs.
+Target plain_and(std::function<void(const ForwardArgs&)> defect = {}) {
+  return {.name = "plain", .forward = [defect](const ForwardArgs& args) {
+            oracle::plain_forward(args);
+            if (defect) defect(args);
+          }};
+}
+
+Case small_case(DataType type = f32) {
+  Case c;
+  c.b = 2, c.h = 2, c.h_k = 1, c.s_q = {9}, c.s_k = {14}, c.d = 16, c.d_v = 8;
+  c.type = type;
+  c.lse = true;
+  return c;
+}
+
+/// Element (b, h, i, e) of o.
+std::int64_t o_at(const ForwardArgs& args, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t e) {
+  const Strides steps = core::strides_of(args.o);
+  return b * steps.batch + i * steps.sequence + h * steps.head + e * steps.dim;
+}
+
+void expect_complaint(const Case& c, const Target& target, const std::string& text) {
+  const Verdict verdict = run_case(c, target);
+  EXPECT_EQ(verdict.status, Verdict::Status::wrong);
+  EXPECT_THAT(verdict.to_string(), HasSubstr(text));
+}
+
+TEST(Judge, accepts_a_plain_computation) {
+  for (const DataType type : {f32, f16, bf16}) {
+    const Verdict verdict = run_case(small_case(type), plain_and());
+    EXPECT_TRUE(verdict.valid()) << verdict.to_string();
+    EXPECT_EQ(verdict.rows_checked, 36);
+    EXPECT_TRUE(verdict.all_rows());
+    EXPECT_GT(verdict.o.max_error, 0);
+    EXPECT_LT(verdict.o.max_error, verdict.o.allowed);
+    EXPECT_TRUE(verdict.has_lse);
+  }
+}
+
+TEST(Judge, reports_an_error_and_its_place) {
+  const auto nudge = [](const ForwardArgs& args) {
+    const std::int64_t at = o_at(args, 1, 0, 4, 7);
+    core::store(args.o.data, args.o.type, at, core::load(args.o.data, args.o.type, at) + 0.05);
+  };
+  for (const DataType type : {f32, f16, bf16}) {
+    expect_complaint(small_case(type), plain_and(nudge), "o at (1, 0, 4, 7)");
+    const Verdict verdict = run_case(small_case(type), plain_and(nudge));
+    EXPECT_NEAR(verdict.o.max_error, 0.05, 0.01);
+    EXPECT_EQ(verdict.o.at.to_string(), "(1, 0, 4, 7)");
+  }
+}
+
+TEST(Judge, sees_an_f32_error_of_a_few_units) {
+  expect_complaint(small_case(), plain_and([](const ForwardArgs& args) {
+                     const std::int64_t at = o_at(args, 0, 0, 0, 0);
+                     core::store(args.o.data, args.o.type, at, core::load(args.o.data, args.o.type, at) + 4e-6);
+                   }),
+                   "o at (0, 0, 0, 0)");
+}
+
+TEST(Judge, finds_an_element_that_was_never_written) {
+  for (const DataType type : {f32, f16, bf16})
+    expect_complaint(small_case(type), plain_and([](const ForwardArgs& args) {
+                       const std::int64_t bytes = bits(args.o.type) / 8;
+                       std::memset(static_cast<char*>(args.o.data) + o_at(args, 0, 1, 8, 3) * bytes, 0xFF,
+                                   static_cast<std::size_t>(bytes));
+                     }),
+                     "o at (0, 1, 8, 3) is -nan, must be");
+  expect_complaint(small_case(), plain_and([](const ForwardArgs& args) {
+                     const float nan = std::bit_cast<float>(0xFFFFFFFFu);
+                     core::store_raw(args.lse.data, 5, nan);
+                   }),
+                   "it was never written");
+}
+
+TEST(Judge, finds_writes_before_and_behind_the_output) {
+  expect_complaint(small_case(), plain_and([](const ForwardArgs& args) { core::store_raw(args.o.data, -3, 1.0F); }),
+                   "o was underrun: a byte 12 before");
+  expect_complaint(small_case(),
+                   plain_and([](const ForwardArgs& args) { core::store_raw(args.o.data, 2 * 2 * 9 * 8 + 2, 1.0F); }),
+                   "o was overrun: a byte 8 behind");
+  expect_complaint(small_case(), plain_and([](const ForwardArgs& args) { core::store_raw(args.lse.data, 36, 1.0F); }),
+                   "lse was overrun");
+}
+
+TEST(Judge, finds_writes_into_gaps_padding_and_inputs) {
+  Case gaps = small_case();
+  gaps.row_gap = 3;
+  expect_complaint(gaps, plain_and([](const ForwardArgs& args) { core::store_raw(args.o.data, 9, 1.0F); }),
+                   "o changed at element 9");
+  Case padding = small_case();
+  padding.q_eff_lens = {9, 5};
+  expect_complaint(
+      padding, plain_and([](const ForwardArgs& args) { core::store_raw(args.o.data, o_at(args, 1, 0, 6, 0), 0.0F); }),
+      "not an output of the problem: it now holds 0");
+  expect_complaint(small_case(),
+                   plain_and([](const ForwardArgs& args) { core::store_raw(const_cast<void*>(args.k.data), 2, 0.0F); }),
+                   "k changed at element 2");
+}
+
+TEST(Judge, wants_infinities_and_NaN_where_the_oracle_has_them) {
+  Case c = small_case();
+  c.s_k = {4};
+  c.mask = Mask::causal();  // rows 0 to 4 see nothing
+  EXPECT_TRUE(run_case(c, plain_and()).valid());
+  for (const float wrong : {INFINITY, -1e30F, NAN})
+    expect_complaint(c, plain_and([wrong](const ForwardArgs& args) { core::store_raw(args.lse.data, 0, wrong); }),
+                     "lse at (0, 0, 0)");
+  expect_complaint(c, plain_and([](const ForwardArgs& args) { core::store_raw(args.o.data, 0, NAN); }), "must be 0");
+}
+
+TEST(Judge, checks_the_random_words_exactly) {
+  Case c = small_case();
+  c.p_drop = 0.5;
+  c.randval = true;
+  EXPECT_TRUE(run_case(c, plain_and()).valid());
+  expect_complaint(c, plain_and([](const ForwardArgs& args) {
+                     core::store_raw(
+                         args.dropout.randval.data, 20,
+                         static_cast<std::uint16_t>(core::load_raw<std::uint16_t>(args.dropout.randval.data, 20) ^ 1));
+                   }),
+                   "randval at (0, 0, 1, 6)");
+}
+
+TEST(Judge, notices_a_key_that_is_lost_or_too_many) {
+  for (const DataType type : {f32, f16, bf16})
+    for (const std::int64_t extra : {-1, 1}) {
+      Case c = small_case(type);
+      c.s_q = c.s_k = {70};
+      c.mask = Mask::causal();
+      const Verdict verdict = run_case(c, {.name = "off by one", .forward = [extra](const ForwardArgs& args) {
+                                             ForwardArgs wrong = args;
+                                             wrong.mask = Mask::raw(70, 1 + extra);
+                                             oracle::plain_forward(wrong);
+                                           }});
+      EXPECT_FALSE(verdict.valid()) << name(type) << extra;
+    }
+}
+
+TEST(Judge, checks_boundary_rows_and_a_sample_when_all_are_too_many) {
+  Case c = small_case();
+  c.s_q = {300};
+  const Verdict verdict = run_case(c, plain_and(), {.budget = 1.5e5});
+  EXPECT_TRUE(verdict.valid()) << verdict.to_string();
+  EXPECT_LT(verdict.rows_checked, verdict.rows_total);
+  EXPECT_GT(verdict.rows_checked, 100);
+  EXPECT_THAT(verdict.to_string(), HasSubstr("of 1200 rows checked"));
+  // The last row of each head is among them.
+  const auto spoil_last = [](const ForwardArgs& args) { core::store_raw(args.o.data, o_at(args, 1, 1, 299, 0), 9.0F); };
+  EXPECT_FALSE(run_case(c, plain_and(spoil_last), {.budget = 1.5e5}).valid());
+}
+
+TEST(RunCase, reports_a_refusal_and_what_was_written_all_the_same) {
+  const Target refuses{.name = "none",
+                       .forward = [](const ForwardArgs&) { throw Error(ErrorCode::unsupported, "not today"); }};
+  Verdict verdict = run_case(small_case(), refuses);
+  EXPECT_EQ(verdict.status, Verdict::Status::refused);
+  EXPECT_EQ(verdict.to_string(), "not today");
+  const Target scribbles{.name = "none", .forward = [](const ForwardArgs& args) {
+                           core::store_raw(args.o.data, 0, 1.0F);
+                           throw Error(ErrorCode::unsupported, "not today");
+                         }};
+  EXPECT_THAT(run_case(small_case(), scribbles).to_string(), HasSubstr("an output was written"));
+}
+
+TEST(Fuzz, finds_nothing_wrong_with_a_plain_computation) {
+  const FuzzResult result = fuzz(plain_and(), {.seed = 3, .cases = 150});
+  EXPECT_EQ(result.cases, 150);
+  for (const FuzzFailure& failure : result.failures) ADD_FAILURE() << failure.to_string();
+}
+
+// An engine that forgets the sink logits: the fuzzer must find it, and say it in one short line.
+TEST(Fuzz, shrinks_a_failure_to_what_matters) {
+  const Target forgetful{.name = "forgetful", .forward = [](const ForwardArgs& args) {
+                           ForwardArgs wrong = args;
+                           wrong.sink = {};
+                           oracle::plain_forward(wrong);
+                         }};
+  const FuzzResult result = fuzz(forgetful, {.seed = 1, .cases = 200});
+  ASSERT_EQ(result.failures.size(), 1U);
+  const Case& c = result.failures[0].shrunk;
+  EXPECT_NE(c.sink, SinkInit::none);
+  Case simplest;
+  simplest.b = simplest.h = simplest.h_k = 1;
+  simplest.s_q = simplest.s_k = {1};
+  simplest.d = simplest.d_v = 1;
+  simplest.type = f32;
+  simplest.sink = c.sink;
+  simplest.seed = c.seed;
+  EXPECT_EQ(c, simplest) << c.to_command();
+}
+
+}  // namespace
+}  // namespace heed::verify

@@ -1,0 +1,82 @@
+#include "heed/attention_arguments.hpp"
+
+#include "dispatch/arch.hpp"
+#include "heed/engines.hpp"
+#include "verify/case_args.hpp"
+
+#include <fmt/format.h>
+
+namespace heed::command {
+
+void declare_problem(Arguments& arguments) {
+  for (const verify::CaseKey& key : verify::case_keys()) {
+    arguments.group(std::string(key.group));
+    arguments.option(std::string(key.name), std::string(key.preset), std::string(key.help));
+  }
+  for (const auto& [alias, key] : verify::case_key_aliases()) arguments.alias(std::string(alias), std::string(key));
+}
+
+verify::Case read_problem(const Arguments& arguments) {
+  std::map<std::string, std::string> given;
+  for (const verify::CaseKey& key : verify::case_keys()) {
+    const std::string name(key.name);
+    if (arguments.given(name)) given[name] = arguments.text(name);
+  }
+  try {
+    return verify::case_from_args(given);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    throw UnsupportedError(fmt::format("{}\n{}", error.what(), engines_without_it()));
+  }
+}
+
+void declare_where(Arguments& arguments, KernelArgument kernel) {
+  arguments.group("Where it runs");
+  arguments.option("engine", "auto", "auto, cpu or cuda", {"auto", "cpu", "cuda"});
+  arguments.option("threads", "0", "threads of the CPU engine; 0: as many as this process may use");
+  arguments.option("isa", "auto", "highest level of the CPU engine: baseline, avx2, avx512, avx512bf16, amx",
+                   {"auto", "baseline", "avx2", "avx512", "avx512bf16", "amx"});
+  if (kernel == KernelArgument::taken)
+    arguments.option("kernel", "", "exactly this kernel of 'heed kernels', or fail with the rule that excludes it");
+}
+
+Where read_where(const Arguments& arguments) {
+  Where where;
+  const std::string& engine = arguments.text("engine");
+  if (engine == "cpu") where.engine = EngineChoice::cpu;
+  if (engine == "cuda") where.engine = EngineChoice::cuda;
+  where.threads = static_cast<int>(arguments.integer("threads", 0, ThreadPool::kMaxThreads));
+  if (arguments.text("isa") != "auto") {
+    where.isa = arguments.text("isa");
+    require_isa(where.isa);
+  }
+  if (arguments.has("kernel")) where.kernel = arguments.text("kernel");
+  return where;
+}
+
+std::string Where::to_words() const {
+  std::string words;
+  if (engine != EngineChoice::automatic) words += engine == EngineChoice::cpu ? " -engine=cpu" : " -engine=cuda";
+  if (threads != 0) words += fmt::format(" -threads={}", threads);
+  if (!isa.empty()) words += " -isa=" + isa;
+  if (!kernel.empty()) words += " -kernel=" + kernel;
+  return words;
+}
+
+std::unique_ptr<Context> make_context(const Where& where) {
+  auto context = std::make_unique<Context>(Context::Options{.threads = where.threads, .max_cpu_isa = where.isa});
+  if (where.engine != EngineChoice::automatic) {
+    const char* const wish = where.engine == EngineChoice::cpu ? "cpu" : "cuda";
+    for (const EngineState& engine : engines(*context))
+      if (engine.name == wish && !engine.present)
+        throw UnsupportedError(fmt::format("not supported: -engine={} : that engine is not here.\n  {:<5} {}", wish,
+                                           engine.name, engine.text));
+  }
+  return context;
+}
+
+PlanOptions plan_options(const Where& where) {
+  return {.engine = where.engine, .threads = where.threads, .kernel = where.kernel};
+}
+
+}  // namespace heed::command

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "heed/arguments.hpp"
+#include "verify/case.hpp"
+
+#include <heed/executor.hpp>
+#include <heed/plan.hpp>
+
+#include <memory>
+#include <string>
+
+namespace heed::command {
+
+/// Declares every argument that describes a problem, as the library's verify/case_args.hpp lists them.
+void declare_problem(Arguments& arguments);
+/// The problem they describe. Throws Error: invalid, or not built yet.
+verify::Case read_problem(const Arguments& arguments);
+
+/// Where and with what a problem runs.
+struct Where {
+  EngineChoice engine = EngineChoice::automatic;
+  int threads = 0;  ///< 0: as many as this process may use
+  std::string isa;  ///< the highest ISA level the CPU engine may use; empty: the best here
+  std::string kernel;
+
+  /// The arguments that say the same, each with a blank in front: " -threads=1".
+  std::string to_words() const;
+};
+
+enum class KernelArgument { taken, not_taken };
+void declare_where(Arguments& arguments, KernelArgument kernel = KernelArgument::taken);
+/// Throws UsageError, or UnsupportedError when this machine has not the ISA level that was asked for.
+Where read_where(const Arguments& arguments);
+
+/// Throws UnsupportedError when the engine that was asked for is not here.
+std::unique_ptr<Context> make_context(const Where& where);
+PlanOptions plan_options(const Where& where);
+
+}  // namespace heed::command

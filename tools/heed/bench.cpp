@@ -1,0 +1,154 @@
+/// heed bench: measures suites of problems against the peak of this machine.
+
+#include "dispatch/glob.hpp"
+#include "heed/bench_run.hpp"
+#include "heed/bench_suites.hpp"
+#include "heed/command.hpp"
+#include "heed/engines.hpp"
+#include "heed/machine.hpp"
+#include "heed/result_line.hpp"
+#include "heed/text.hpp"
+#include "verify/case_args.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace heed::command {
+namespace {
+
+using Overrides = std::map<std::string, std::string>;
+
+std::string suite_list() {
+  std::string text = "Suites\n";
+  for (const Suite& suite : suites()) text += fmt::format("  {:<17}{}\n", suite.name, suite.summary);
+  text += fmt::format("\nSweeps of one size, from {}\n", kSweepProblem);
+  for (const Sweep& sweep : sweeps()) text += fmt::format("  {:<17}{}\n", sweep.name, sweep.summary);
+  return text;
+}
+
+/// The arguments of a row, with those that the caller gave in their place.
+verify::Case case_of(const std::string& arguments, const Overrides& overrides) {
+  Overrides all;
+  for (const std::string& word : split_words(arguments)) {
+    const std::size_t equals = word.find('=');
+    all[word.substr(1, equals - 1)] = word.substr(equals + 1);
+  }
+  for (const auto& [key, text] : overrides) all[key] = text;
+  return verify::case_from_args(all);
+}
+
+std::vector<BenchProblem> problems_of(const std::string& name, const Overrides& overrides, bool& reads_memory) {
+  std::vector<BenchProblem> problems;
+  for (const Suite& suite : suites()) {
+    if (suite.name != name) continue;
+    reads_memory = suite.reads_memory;
+    for (const SuiteRow& row : suite.rows())
+      problems.push_back({row.label, row.against, case_of(row.arguments, overrides)});
+    return problems;
+  }
+  std::vector<std::string> names;
+  for (const Suite& suite : suites()) names.emplace_back(suite.name);
+  for (const Sweep& sweep : sweeps()) {
+    names.emplace_back(sweep.name);
+    if (sweep.name != name) continue;
+    if (const auto given = overrides.find(std::string(sweep.key)); given != overrides.end())
+      bad_value(given->first, given->second, fmt::format("heed bench {} changes it itself; leave it out.", name));
+    for (const int value : sweep.values) {
+      Overrides all = overrides;
+      all[std::string(sweep.key)] = std::to_string(value);
+      problems.push_back({fmt::format("{} = {}", sweep.key, value), "", case_of(std::string(kSweepProblem), all)});
+    }
+    return problems;
+  }
+  throw UsageError(fmt::format("'{}' : no such suite{}; there are {}.", name, did_you_mean(name, names, ""),
+                               fmt::join(names, ", ")));
+}
+
+/// The same problem, small: every length at most 128, two batch entries, one K/V head.
+void shrink(verify::Case& c) {
+  const auto cap = [](std::vector<std::int64_t>& lengths, std::int64_t most) {
+    for (std::int64_t& each : lengths) each = std::min(each, most);
+  };
+  cap(c.s_q, 128);
+  cap(c.s_k, 128);
+  for (auto* lengths : {&c.s_qpad, &c.s_kpad, &c.q_eff_lens, &c.kv_eff_lens}) cap(*lengths, 128);
+  c.h = c.h_k > 0 ? c.h / c.h_k : c.h;
+  c.h_k = std::min<std::int64_t>(c.h_k, 1);
+  if (c.group()) return;
+  c.b = std::min<std::int64_t>(c.b, 2);
+  for (auto* lengths : {&c.q_eff_lens, &c.kv_eff_lens})
+    if (!lengths->empty()) lengths->resize(static_cast<std::size_t>(c.b));
+}
+
+}  // namespace
+
+int run_bench(const Words& words) {
+  Arguments arguments("heed bench",
+                      "Measures problems in rounds: best, median and spread (how far the median is above the best), "
+                      "against the f32 FMA peak\nand, where memory is the limit, the read bandwidth, both measured "
+                      "between the runs in the same process.");
+  arguments.positional("<suite>", 1, 1);
+  arguments.group("How");
+  arguments.option("rounds", "7", "every row is timed once in each");
+  arguments.option("seconds", "10", "a row that has taken this long is not timed again (but at least twice)");
+  arguments.option("filter", "", "only the rows that match this glob, for example 'causal*d128'");
+  arguments.option("v", "1", "1: check every row against the oracle first, 0: not", {"0", "1"});
+  arguments.flag("quick", "small sizes and two rounds: shows that everything runs, measures nothing");
+  declare_where(arguments);
+  arguments.group("Output");
+  arguments.option("json", "", "write a JSON report here");
+  arguments.option("md", "", "write a Markdown report here");
+  declare_problem(arguments);
+  arguments.footer(suite_list() + R"(
+Arguments of 'heed fwd' that describe a problem replace those of every row; sweeps take them as their starting point.
+
+Examples
+  heed bench cpu -threads=1
+  heed bench decode --md=decode.md --json=decode.json
+  heed bench seqlen -prec=bf16 -d=64 -mask=b
+  heed bench features --filter='*fp32*'
+)");
+  arguments.parse(words);
+
+  BenchOptions options;
+  options.where = read_where(arguments);
+  options.quick = arguments.boolean("quick");
+  options.rounds = options.quick ? 2 : 7;
+  if (arguments.given("rounds")) options.rounds = static_cast<int>(arguments.integer("rounds", 1, 10000));
+  options.seconds = arguments.number("seconds", 0, 1e6);
+  options.check = arguments.text("v") == "1";
+
+  Overrides overrides;
+  for (const verify::CaseKey& key : verify::case_keys())
+    if (const std::string name(key.name); arguments.given(name)) overrides[name] = arguments.text(name);
+  BenchReport report;
+  report.suite = arguments.positionals().front();
+  auto problems = problems_of(report.suite, overrides, options.bandwidth);
+  const std::string& filter = arguments.text("filter");
+  std::erase_if(problems, [&](const BenchProblem& each) {
+    return !filter.empty() && !dispatch::glob_search(filter, each.label + " " + problem_words(each.problem));
+  });
+  if (problems.empty()) bad_value("filter", filter, fmt::format("no row of '{}' matches.", report.suite));
+  if (options.quick)
+    for (BenchProblem& each : problems) shrink(each.problem);
+
+  const auto context = make_context(options.where);
+  report.command = fmt::format("heed bench {} {}", report.suite, fmt::join(arguments.given_words(), " "));
+  report.isa = isa_in_use(options.where.isa);
+  report.threads = context->executor().concurrency();
+  report.rounds = options.rounds;
+  report.load = load_average();
+  if (const int processors = this_machine().processors; !options.quick && report.load > 0.75 * processors)
+    fmt::print(stderr, "heed: the machine is busy (load {:.1f} on {} processors): the figures will say little.\n",
+               report.load, processors);
+  report.rows = measure(*context, problems, options);
+  if (report.rows.empty())
+    throw UnsupportedError(fmt::format("not supported: no row of '{}' runs here.", report.suite));
+  compare_rows(report);
+  fmt::print("{}", to_table(report));
+  if (arguments.given("json")) write_file(arguments.text("json"), to_json(report));
+  if (arguments.given("md")) write_file(arguments.text("md"), to_markdown(report));
+  return report.all_valid() ? kValid : kWrong;
+}
+
+}  // namespace heed::command

@@ -1,0 +1,119 @@
+/// heed fuzz: random problems over the whole feature space, each one checked.
+
+#include "verify/fuzz.hpp"
+#include "heed/attention_arguments.hpp"
+#include "heed/command.hpp"
+#include "heed/engines.hpp"
+#include "heed/prepared.hpp"
+#include "heed/terminal.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <fmt/format.h>
+#include <limits>
+#include <unistd.h>
+
+namespace heed::command {
+namespace {
+
+// A crash must leave its reproducing line, too: the one of the case that runs now waits here for the handler.
+char g_current[4096];
+volatile std::sig_atomic_t g_current_size = 0;
+
+void remember(const std::string& line) {
+  g_current_size = 0;
+  const std::size_t size = std::min(line.size(), sizeof g_current);
+  std::memcpy(g_current, line.data(), size);
+  g_current_size = static_cast<std::sig_atomic_t>(size);
+}
+
+extern "C" void report_crash(int) {
+  constexpr char kText[] = "\nheed: crashed; this does it again:\n  ";
+  const bool written = write(STDERR_FILENO, kText, sizeof kText - 1) >= 0 &&
+                       write(STDERR_FILENO, g_current, static_cast<std::size_t>(g_current_size)) >= 0 &&
+                       write(STDERR_FILENO, "\n", 1) >= 0;
+  _exit(written ? kWrong : kWrong + 127);
+}
+
+/// Where nobody else, such as a sanitizer, has a handler already.
+void catch_crashes() {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    struct sigaction now {};
+    if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+    struct sigaction action {};
+    action.sa_handler = report_crash;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace
+
+int run_fuzz(const Words& words) {
+  Arguments arguments(
+      "heed fuzz",
+      "Random problems over the whole feature space, each compared with the oracle. A failure is shrunk\n"
+      "to a small problem and printed as the 'heed fwd' line that reproduces it.");
+  arguments.group("What to run");
+  arguments.option("seed", "1", "which stream of problems");
+  arguments.option("cases", "1000", "how many; with -minutes alone: no limit");
+  arguments.option("minutes", "0", "stop after this long; 0: after the last case");
+  arguments.option("first", "0", "number of the first case, to begin in the middle");
+  arguments.option("failures", "1", "stop after so many");
+  arguments.flag("spoil", "make one element of every result wrong, to see that it is found, shrunk and reported");
+  declare_where(arguments, KernelArgument::not_taken);
+  arguments.footer(R"(Examples
+  heed fuzz --cases=2000
+  heed fuzz --engine=cpu --isa=avx2 --threads=1 --minutes=5 --seed=7
+)");
+  arguments.parse(words);
+
+  verify::FuzzOptions options;
+  constexpr std::int64_t kMost = 1'000'000'000'000;
+  options.seed = static_cast<std::uint64_t>(arguments.integer("seed", 0, std::numeric_limits<std::int64_t>::max()));
+  options.first = arguments.integer("first", 0, kMost);
+  options.cases = arguments.integer("cases", 0, kMost);
+  options.seconds = 60 * arguments.number("minutes", 0, 1e6);
+  if (options.seconds > 0 && !arguments.given("cases")) options.cases = kMost;
+  options.most_failures = static_cast<int>(arguments.integer("failures", 1, 1000));
+  const Where where = read_where(arguments);
+  const auto context = make_context(where);
+  auto target = verify::Target::of(*context, where.engine);
+  if (arguments.boolean("spoil"))
+    target.forward = [right = target.forward](const ForwardArgs& args) {
+      right(args);
+      spoil(args);
+    };
+
+  const std::string place = where.to_words();
+  Progress progress(
+      "fuzz", options.seconds > 0 && !arguments.given("cases") ? options.seconds : static_cast<double>(options.cases));
+  const auto begin = std::chrono::steady_clock::now();
+  options.on_case = [&](std::int64_t number, const verify::Case& c) {
+    remember(c.to_command() + place);
+    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const bool by_time = options.seconds > 0 && !arguments.given("cases");
+    const std::int64_t done = number - options.first;
+    progress.show(by_time ? spent : static_cast<double>(done),
+                  fmt::format("{} cases, {:.0f} per second", done, spent > 0 ? static_cast<double>(done) / spent : 0));
+  };
+  catch_crashes();
+  const verify::FuzzResult result = verify::fuzz(target, options);
+  progress.clear();
+
+  for (const verify::FuzzFailure& failure : result.failures) {
+    fmt::print("case {} of seed {}: {}\n", failure.number, options.seed, failure.verdict.to_string());
+    fmt::print("  {}{}\n", failure.shrunk.to_command(), place);
+    fmt::print("  as found: {}{}\n", failure.found.to_command(), place);
+  }
+  fmt::print("fuzz: {} cases of seed {} on {} ({}, {} thread{}) in {:.1f} s, {:.0f} per second: {}\n", result.cases,
+             options.seed, target.name, isa_in_use(where.isa), context->executor().concurrency(),
+             context->executor().concurrency() == 1 ? "" : "s", result.seconds,
+             result.seconds > 0 ? static_cast<double>(result.cases) / result.seconds : 0,
+             result.failures.empty() ? "all valid" : fmt::format("{} FAILED", result.failures.size()));
+  return result.failures.empty() ? kValid : kWrong;
+}
+
+}  // namespace heed::command

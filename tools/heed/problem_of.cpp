@@ -1,0 +1,103 @@
+#include "heed/problem_of.hpp"
+
+#include "heed/command.hpp"
+#include "heed/machine.hpp"
+
+#include <fmt/format.h>
+
+namespace heed::command {
+namespace {
+
+using verify::Case;
+using verify::Packing;
+using verify::SinkInit;
+using verify::ZeroStride;
+
+struct Extent {
+  std::int64_t rows, heads, dim;
+};
+
+Extent extent_of(const Case& c, Operand which) {
+  const bool of_q = which == Operand::q || which == Operand::o;
+  const std::int64_t rows = c.group() ? (of_q ? c.total_q() : c.total_k()) : (of_q ? c.s_q[0] : c.s_k[0]);
+  return {rows, of_q ? c.h : c.h_k, which == Operand::q || which == Operand::k ? c.d : c.d_v};
+}
+
+Strides strides_of(const Case& c, Operand which) {
+  const auto [rows, heads, dim] = extent_of(c, which);
+  const std::int64_t pitch = dim + c.row_gap, column = rows + c.row_gap;
+  const Layout layouts[] = {c.q_layout, c.k_layout, c.v_layout, c.o_layout};
+  const bool heads_first = layouts[static_cast<int>(which)] == Layout::bhsd;
+  std::int64_t side_by_side = 1;
+  if (c.packing == Packing::qkv && which != Operand::o) side_by_side = 3;
+  if (c.packing == Packing::kv && (which == Operand::k || which == Operand::v)) side_by_side = 2;
+
+  Strides steps{rows * side_by_side * heads * pitch, side_by_side * heads * pitch, pitch, 1};
+  if (heads_first && side_by_side == 1) steps = {heads * rows * pitch, pitch, rows * pitch, 1};
+  if (which == Operand::v && c.v_column_major) {
+    steps = {heads * dim * column, 1, column, heads * column};
+    if (heads_first) steps = {heads * dim * column, 1, dim * column, column};
+  }
+  for (const ZeroStride& zero : c.zero_strides) {
+    if (static_cast<int>(zero.tensor) != static_cast<int>(which)) continue;
+    (zero.dim == 'b' ? steps.batch : zero.dim == 's' ? steps.sequence : steps.head) = 0;
+  }
+  return steps;
+}
+
+double elements_of(const Case& c, Operand which) {
+  const auto [rows, heads, dim] = extent_of(c, which);
+  return static_cast<double>(rows) * static_cast<double>(heads) * static_cast<double>(dim + c.row_gap) *
+         static_cast<double>(c.group() ? 1 : c.b);
+}
+
+/// Of something with this shape over [b, h, s_q, s_k].
+double elements_of(const Case& c, const Broadcast& shape) {
+  return static_cast<double>(shape.batch ? c.b : 1) * static_cast<double>(shape.head ? c.h : 1) *
+         static_cast<double>(shape.query ? c.longest_q() : 1) * static_cast<double>(shape.key ? c.longest_k() : 1);
+}
+
+/// Inputs are kept twice, to see whether anything has changed them.
+double bytes_needed(const Case& c) {
+  const auto size = [](DataType type) { return bits(type) / 8.0; };
+  double inputs = size(c.type) * (elements_of(c, Operand::q) + elements_of(c, Operand::k) + elements_of(c, Operand::v));
+  if (c.bias) inputs += size(c.bias->type) * elements_of(c, c.bias->shape);
+  if (c.bool_mask) inputs += elements_of(c, *c.bool_mask);
+  double outputs = size(c.o_type()) * elements_of(c, Operand::o);
+  if (c.randval) outputs += 2 * elements_of(c, Broadcast{true, true, true, true});
+  return 2 * inputs + outputs;
+}
+
+}  // namespace
+
+Problem problem_of(const Case& c) {
+  for (const Operand which : {Operand::q, Operand::k, Operand::v, Operand::o})
+    if (elements_of(c, which) > 0x1p60)
+      throw UsageError(fmt::format("a tensor of this problem has {:.3g} elements; at most 2^60 can be addressed.",
+                                   elements_of(c, which)));
+  Problem problem = Problem::forward();
+  problem.type(c.type).mode(c.mode).batch(c.b).heads(c.h, c.h_k).head_dims(c.d, c.d_v);
+  if (c.output_type) problem.output_type(*c.output_type);
+  if (c.group()) {
+    problem.lengths(c.longest_q(), c.longest_k()).total_rows(c.total_q(), c.total_k());
+    problem.logical_lengths(!c.s_qpad.empty(), !c.s_kpad.empty());
+  } else {
+    problem.lengths(c.s_q[0], c.s_k[0]).logical_lengths(!c.q_eff_lens.empty(), !c.kv_eff_lens.empty());
+  }
+  for (const Operand which : {Operand::q, Operand::k, Operand::v, Operand::o})
+    problem.strides(which, strides_of(c, which));
+  problem.mask(c.mask).bool_mask(c.bool_mask).block_mask(c.block_mask).bias(c.bias).alibi(c.alibi);
+  problem.sink(c.sink != SinkInit::none).soft_cap(c.soft_cap).scale(c.scale).dropout(c.p_drop).randval(c.randval);
+  return problem.lse(c.lse).math(c.math);
+}
+
+void require_memory(const Case& c, const Problem& problem) {
+  const double needed = bytes_needed(c), available = free_memory();
+  if (needed <= available) return;
+  throw UnsupportedError(
+      fmt::format("not supported here: {} : its tensors, and a copy of the inputs to see that nothing changes "
+                  "them, need {}; {} are free. 'heed explain' answers without them.",
+                  problem.to_string(), bytes_text(needed), bytes_text(available)));
+}
+
+}  // namespace heed::command

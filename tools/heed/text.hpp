@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace heed::command {
+
+/// A positive number with at least three digits that count and no exponent: 214.7, 12.34, 0.521, 0.0163.
+std::string figure(double value);
+
+/// Splits at blanks.
+std::vector<std::string> split_words(const std::string& text);
+
+/// Today and now, UTC: "2025-01-31T12:00:00Z".
+std::string utc_now();
+
+/// Writes the whole file or throws UsageError.
+void write_file(const std::string& path, const std::string& content);
+
+}  // namespace heed::command
