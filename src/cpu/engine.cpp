@@ -21,10 +21,18 @@ class CpuEngine final : public dispatch::Engine {
 
   void register_kernels(dispatch::Registry& registry) const override {
     for (const dispatch::ForwardKernelSpec& spec : forward_kernel_specs())
-      registry.add(make_forward_kernel(spec), dispatch::lacks(spec.algorithm.arch, isa_));
+      registry.add(make_forward_kernel(spec), lacks(spec.algorithm.arch));
   }
 
  private:
+  std::string lacks(const dispatch::Arch& needed) const {
+    std::string missing = dispatch::lacks(needed, machine().best());
+    if (missing.empty() && needed > dispatch::Arch(isa_))
+      missing = "needs " + needed.to_string() + ", which is left aside: the CPU engine was limited to " +
+                std::string(name(isa_));
+    return missing;
+  }
+
   dispatch::CpuIsa isa_;
 };
 

@@ -52,7 +52,8 @@ ForwardJobs::ForwardJobs(const dispatch::ForwardCall& call)
   if (problem_.d_v() == 1) o_.dim = 1;
 }
 
-ForwardJob ForwardJobs::job(std::int64_t b, const core::Sequence& sequence, std::int64_t unit, bool heads_together) const {
+ForwardJob ForwardJobs::job(std::int64_t b, const core::Sequence& sequence, std::int64_t unit,
+                            bool heads_together) const {
   const std::int64_t group = problem_.heads_q() / problem_.heads_k();
   const std::int64_t head = heads_together ? unit * group : unit, kv_head = heads_together ? unit : unit / group;
   const auto rows_at = [&](const Strides& s, std::int64_t row, std::int64_t h) {
@@ -82,7 +83,8 @@ ForwardJob ForwardJobs::job(std::int64_t b, const core::Sequence& sequence, std:
   if (problem_.soft_cap() > 0) job.soft_cap = std::max(static_cast<float>(problem_.soft_cap()), kSmallestSoftCap);
 
   if (args_.bias.given())
-    job.bias = {advance(args_.bias, bias_.at(b, head, 0, 0)), bias_.head, bias_.query, bias_.key, element(args_.bias.type)};
+    job.bias = {advance(args_.bias, bias_.at(b, head, 0, 0)), bias_.head, bias_.query, bias_.key,
+                element(args_.bias.type)};
   if (args_.alibi_slopes.given()) {
     job.slopes = advance(args_.alibi_slopes, b * slopes_.batch + head * slopes_.head);
     job.slope_head = slopes_.head;

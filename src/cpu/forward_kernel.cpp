@@ -58,17 +58,17 @@ constexpr ForwardAlgorithm rows(CpuIsa isa, MathUnit unit) {
           .notes = "head dim in the vector lanes, each K and V row read once per group of heads"};
 }
 
-constexpr std::array kSpecs{
-    ForwardKernelSpec{"fwd_tile_f32", any_type(), tiles(CpuIsa::baseline, MathUnit::f32_fma, 12)},
-    ForwardKernelSpec{"fwd_rows_f32", any_type(kFewRows), rows(CpuIsa::baseline, MathUnit::f32_fma)},
+constexpr std::array kSpecs {
+  ForwardKernelSpec{"fwd_tile_f32", any_type(), tiles(CpuIsa::baseline, MathUnit::f32_fma, 12)},
+      ForwardKernelSpec{"fwd_rows_f32", any_type(kFewRows), rows(CpuIsa::baseline, MathUnit::f32_fma)},
 #if HEED_X86
-    ForwardKernelSpec{"fwd_tile_f32", any_type(), tiles(CpuIsa::avx2, MathUnit::f32_fma, 24)},
-    ForwardKernelSpec{"fwd_rows_f32", any_type(kFewRows), rows(CpuIsa::avx2, MathUnit::f32_fma)},
-    ForwardKernelSpec{"fwd_tile_f32", any_type(), tiles(CpuIsa::avx512, MathUnit::f32_fma, 64)},
-    ForwardKernelSpec{"fwd_rows_f32", any_type(kFewRows), rows(CpuIsa::avx512, MathUnit::f32_fma)},
-    ForwardKernelSpec{"fwd_tile_dot", bf16_products(), tiles(CpuIsa::avx512bf16, MathUnit::bf16_dot, 64)},
-    ForwardKernelSpec{"fwd_rows_dot", bf16_products(kFewRows), rows(CpuIsa::avx512bf16, MathUnit::bf16_dot)},
-    ForwardKernelSpec{"fwd_tile_amx", bf16_products(), tiles(CpuIsa::amx, MathUnit::amx_bf16, 64)},
+      ForwardKernelSpec{"fwd_tile_f32", any_type(), tiles(CpuIsa::avx2, MathUnit::f32_fma, 24)},
+      ForwardKernelSpec{"fwd_rows_f32", any_type(kFewRows), rows(CpuIsa::avx2, MathUnit::f32_fma)},
+      ForwardKernelSpec{"fwd_tile_f32", any_type(), tiles(CpuIsa::avx512, MathUnit::f32_fma, 64)},
+      ForwardKernelSpec{"fwd_rows_f32", any_type(kFewRows), rows(CpuIsa::avx512, MathUnit::f32_fma)},
+      ForwardKernelSpec{"fwd_tile_dot", bf16_products(), tiles(CpuIsa::avx512bf16, MathUnit::bf16_dot, 64)},
+      ForwardKernelSpec{"fwd_rows_dot", bf16_products(kFewRows), rows(CpuIsa::avx512bf16, MathUnit::bf16_dot)},
+      ForwardKernelSpec{"fwd_tile_amx", bf16_products(), tiles(CpuIsa::amx, MathUnit::amx_bf16, 64)},
 #endif
 };
 
@@ -86,14 +86,23 @@ struct Functions {
 Functions functions_of(const ForwardAlgorithm& algorithm) {
   switch (*algorithm.arch.cpu_isa()) {
 #if HEED_X86
-    case CpuIsa::avx2: return {&kForwardAvx2, &kForwardAvx2, kForwardAvx2.tile_f32, kForwardAvx2.rows_f32, 60, 0.03, 8};
-    case CpuIsa::avx512: return {&kForwardAvx512, &kForwardAvx512, kForwardAvx512.tile_f32, kForwardAvx512.rows_f32, 100, 0.03, 4};
+    case CpuIsa::avx2:
+      return {&kForwardAvx2, &kForwardAvx2, kForwardAvx2.tile_f32, kForwardAvx2.rows_f32, 60, 0.03, 8};
+    case CpuIsa::avx512:
+      return {&kForwardAvx512, &kForwardAvx512, kForwardAvx512.tile_f32, kForwardAvx512.rows_f32, 100, 0.03, 4};
     case CpuIsa::avx512bf16:
-      return {&kForwardAvx512Bf16, &kForwardAvx512Bf16, kForwardAvx512Bf16.tile_dot, kForwardAvx512Bf16.rows_dot, 180, 0.06, 4};
+      return {&kForwardAvx512Bf16,
+              &kForwardAvx512Bf16,
+              kForwardAvx512Bf16.tile_dot,
+              kForwardAvx512Bf16.rows_dot,
+              180,
+              0.06,
+              4};
     case CpuIsa::amx:
       return {&kForwardAmx, &kForwardAvx512Bf16, kForwardAmx.tile_amx, kForwardAvx512Bf16.rows_dot, 500, 0.4, 8};
 #endif
-    default: return {&kForwardBaseline, &kForwardBaseline, kForwardBaseline.tile_f32, kForwardBaseline.rows_f32, 15, 0.02, 8};
+    default:
+      return {&kForwardBaseline, &kForwardBaseline, kForwardBaseline.tile_f32, kForwardBaseline.rows_f32, 15, 0.02, 8};
   }
 }
 
@@ -101,7 +110,8 @@ constexpr std::size_t align_up(std::size_t n) { return (n + 127) / 128 * 128; }
 
 class CpuForwardKernel final : public dispatch::ForwardKernel {
  public:
-  explicit CpuForwardKernel(const ForwardKernelSpec& spec) : ForwardKernel(spec), functions_(functions_of(spec.algorithm)) {}
+  explicit CpuForwardKernel(const ForwardKernelSpec& spec)
+      : ForwardKernel(spec), functions_(functions_of(spec.algorithm)) {}
 
   double expected_seconds(const Problem& problem) const override {
     const double keys = static_cast<double>(problem.s_k()) * static_cast<double>(problem.d() + problem.d_v());
@@ -121,7 +131,8 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
     std::vector<Plan::Stage> list;
     if (problem.randval()) list.push_back({name(), "random words", 0, 0});
     list.push_back({name(), "attention", 0, layout.total});
-    if (layout.partials_end > layout.partials) list.push_back({name(), "combine", layout.partials, layout.partials_end - layout.partials});
+    if (layout.partials_end > layout.partials)
+      list.push_back({name(), "combine", layout.partials, layout.partials_end - layout.partials});
     return list;
   }
 
@@ -150,7 +161,8 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
     const auto d = static_cast<std::int32_t>(problem.d()), d_v = static_cast<std::int32_t>(problem.d_v());
     layout.partials = align_up(sizeof(TableEntry) * static_cast<std::size_t>(problem.batch() + 1));
     const auto partial_rows = static_cast<std::size_t>(most_partial_rows(problem, traits()));
-    layout.partials_end = layout.partials + align_up(partial_rows * static_cast<std::size_t>(d_v + kPartialExtra) * sizeof(float));
+    layout.partials_end =
+        layout.partials + align_up(partial_rows * static_cast<std::size_t>(d_v + kPartialExtra) * sizeof(float));
     layout.scratch = layout.partials_end;
     layout.scratch_stride =
         align_up(std::max(functions_.tile_level->tile_scratch(d, d_v, static_cast<std::int32_t>(layout.strips)),
@@ -185,23 +197,25 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
         entry.first_partial_row += plan.partial_rows();
       }
       table_[batch] = entry;
-      parallel_for(call_.executor, entry.first_piece, [this](std::int64_t piece, int worker) { compute(piece, worker); });
+      parallel_for(call_.executor, entry.first_piece,
+                   [this](std::int64_t piece, int worker) { compute(piece, worker); });
       if (entry.first_partial_row == 0) return;
-      parallel_for(call_.executor, batch * call_.problem.heads_k(),
-                   [this](std::int64_t index, int) { combine(index / call_.problem.heads_k(), index % call_.problem.heads_k()); });
+      parallel_for(call_.executor, batch * call_.problem.heads_k(), [this](std::int64_t index, int) {
+        combine(index / call_.problem.heads_k(), index % call_.problem.heads_k());
+      });
     }
 
    private:
     SequencePlan plan_of(const core::Sequence& sequence) const {
-      return plan_sequence(kernel_.traits(), call_.problem.heads_q(), call_.problem.heads_k(), sequence.s_q, sequence.s_k,
-                           layout_.strips);
+      return plan_sequence(kernel_.traits(), call_.problem.heads_q(), call_.problem.heads_k(), sequence.s_q,
+                           sequence.s_k, layout_.strips);
     }
 
     void compute(std::int64_t piece, int worker) const {
       const std::int64_t batch = jobs_.sequences().size();
-      const TableEntry* next = std::upper_bound(table_, table_ + batch, piece, [](std::int64_t value, const TableEntry& entry) {
-        return value < entry.first_piece;
-      });
+      const TableEntry* next =
+          std::upper_bound(table_, table_ + batch, piece,
+                           [](std::int64_t value, const TableEntry& entry) { return value < entry.first_piece; });
       const std::int64_t b = next - table_ - 1;
       const core::Sequence sequence = jobs_.sequences()[b];
       const SequencePlan plan = plan_of(sequence);
@@ -215,10 +229,13 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
       ForwardPart part;
       part.first_row = tile * plan.rows_per_tile;
       part.rows = static_cast<std::int32_t>(std::min(plan.rows_per_tile, plan.rows - part.first_row));
-      set_keys(part, job, sequence, split * plan.keys_per_split, std::min((split + 1) * plan.keys_per_split, sequence.s_k));
+      set_keys(part, job, sequence, split * plan.keys_per_split,
+               std::min((split + 1) * plan.keys_per_split, sequence.s_k));
       if (plan.splits > 1)
-        part.partial = partials_ + (table_[b].first_partial_row + (unit * plan.splits + split) * plan.rows) * (job.d_v + kPartialExtra);
-      void* scratch = call_.workspace.data() + layout_.scratch + layout_.scratch_stride * static_cast<std::size_t>(worker);
+        part.partial = partials_ + (table_[b].first_partial_row + (unit * plan.splits + split) * plan.rows) *
+                                       (job.d_v + kPartialExtra);
+      void* scratch =
+          call_.workspace.data() + layout_.scratch + layout_.scratch_stride * static_cast<std::size_t>(worker);
       (plan.use_rows_kernel ? kernel_.functions_.rows : kernel_.functions_.tile)(job, part, scratch);
     }
 
@@ -242,9 +259,11 @@ class CpuForwardKernel final : public dispatch::ForwardKernel {
       const std::int64_t units = plan.units / call_.problem.heads_k();
       for (std::int64_t unit = kv_head * units; unit < (kv_head + 1) * units; ++unit) {
         const ForwardJob job = jobs_.job(b, sequence, unit, plan.heads_together);
-        float* partial = partials_ + (table_[b].first_partial_row + unit * plan.splits * plan.rows) * (job.d_v + kPartialExtra);
-        kernel_.functions_.tile_level->combine(job, 0, static_cast<std::int32_t>(plan.rows), partial, plan.rows * (job.d_v + kPartialExtra),
-                                            static_cast<std::int32_t>(plan.splits));
+        float* partial =
+            partials_ + (table_[b].first_partial_row + unit * plan.splits * plan.rows) * (job.d_v + kPartialExtra);
+        kernel_.functions_.tile_level->combine(job, 0, static_cast<std::int32_t>(plan.rows), partial,
+                                               plan.rows * (job.d_v + kPartialExtra),
+                                               static_cast<std::int32_t>(plan.splits));
       }
     }
 

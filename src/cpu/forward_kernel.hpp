@@ -9,10 +9,9 @@
 
 namespace heed::cpu {
 
-/// The table of forward kernels of every level, runnable here or not.
+/// The table of forward kernels of every level this build has, runnable on this machine or not.
 std::span<const dispatch::ForwardKernelSpec> forward_kernel_specs();
 
-/// Null when this build lacks the level (another architecture).
 std::shared_ptr<const dispatch::ForwardKernel> make_forward_kernel(const dispatch::ForwardKernelSpec& spec);
 
 }  // namespace heed::cpu

@@ -41,7 +41,8 @@ std::int64_t strips_per_tile(const Problem& problem, const ScheduleTraits& trait
   // Q, O, K and V of a tile should leave half of a second-level cache of 1 MiB to the scores and the neighbours.
   constexpr std::int64_t kCacheFloats = 192 * 1024;
   const auto fits = [&](std::int64_t strips) {
-    return strips * traits.strip * (problem.d() + problem.d_v()) + kKeyBlock * (problem.d() + 2 * problem.d_v()) <= kCacheFloats;
+    return strips * traits.strip * (problem.d() + problem.d_v()) + kKeyBlock * (problem.d() + 2 * problem.d_v()) <=
+           kCacheFloats;
   };
   // Time of the last thread to end: its share of the tiles and half a tile more, each tile packing once for its strips.
   const double columns = static_cast<double>(problem.batch() * problem.heads_q());
@@ -58,7 +59,8 @@ std::int64_t strips_per_tile(const Problem& problem, const ScheduleTraits& trait
 std::int64_t most_partial_rows(const Problem& problem, const ScheduleTraits& traits) {
   if (problem.s_k() <= split_size(problem.s_k())) return 0;
   const std::int64_t group = problem.heads_k() == 0 ? 0 : problem.heads_q() / problem.heads_k();
-  std::int64_t rows = problem.batch() * std::min<std::int64_t>(problem.s_q() * group, std::max<std::int64_t>(traits.strip, traits.max_rows));
+  std::int64_t rows = problem.batch() * std::min<std::int64_t>(problem.s_q() * group,
+                                                               std::max<std::int64_t>(traits.strip, traits.max_rows));
   if (problem.mode() == Mode::group) rows = std::min(rows, problem.total_q() * group);
   // One query head at a time holds at most a strip as well: the bound is the same with heads apart.
   const std::int64_t apart = problem.batch() * std::min<std::int64_t>(problem.s_q(), traits.strip) * group;

@@ -12,8 +12,8 @@ namespace heed::cpu {
 
 /// What a kernel brings to the schedule.
 struct ScheduleTraits {
-  std::int32_t strip = 0;     ///< rows computed side by side by the tile kernel
-  std::int32_t max_rows = 0;  ///< rows per key/value head up to which the rows kernel is used; 0: never
+  std::int32_t strip = 0;        ///< rows computed side by side by the tile kernel
+  std::int32_t max_rows = 0;     ///< rows per key/value head up to which the rows kernel is used; 0: never
   std::int32_t most_strips = 4;  ///< strips of one tile, at most
   double packing = 0;            ///< cost of packing a block of K and V, in strips computed from it
 };
@@ -21,13 +21,13 @@ struct ScheduleTraits {
 /// How the rows of one sequence are computed.
 struct SequencePlan {
   bool use_rows_kernel = false;
-  bool heads_together = false;     ///< a piece has all query heads of a key/value head; otherwise one query head
-  std::int64_t rows = 0;           ///< of one unit: s_q, or s_q * group when heads are together
-  std::int64_t tiles = 0;          ///< pieces of rows per unit
+  bool heads_together = false;  ///< a piece has all query heads of a key/value head; otherwise one query head
+  std::int64_t rows = 0;        ///< of one unit: s_q, or s_q * group when heads are together
+  std::int64_t tiles = 0;       ///< pieces of rows per unit
   std::int64_t rows_per_tile = 0;
-  std::int64_t splits = 1;         ///< pieces of keys
+  std::int64_t splits = 1;  ///< pieces of keys
   std::int64_t keys_per_split = 0;
-  std::int64_t units = 0;          ///< key/value heads, or query heads
+  std::int64_t units = 0;  ///< key/value heads, or query heads
 
   std::int64_t pieces() const { return units * tiles * splits; }
   std::int64_t partial_rows() const { return splits > 1 ? units * splits * rows : 0; }

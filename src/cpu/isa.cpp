@@ -64,7 +64,8 @@ Machine detect() {
 
   const bool fma = bit(basic.c, 12), avx = bit(basic.c, 28), f16c = bit(basic.c, 29);
   const bool avx2 = bit(extended.b, 5), bmi2 = bit(extended.b, 8);
-  const bool avx512 = bit(extended.b, 16) && bit(extended.b, 17) && bit(extended.b, 30) && bit(extended.b, 31);  // F DQ BW VL
+  const bool avx512 =
+      bit(extended.b, 16) && bit(extended.b, 17) && bit(extended.b, 30) && bit(extended.b, 31);  // F DQ BW VL
   const bool bf16_dot = bit(extended1.a, 5);
   const bool amx = bit(extended.d, 22) && bit(extended.d, 24);  // AMX-BF16, AMX-TILE
 

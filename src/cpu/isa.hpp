@@ -9,8 +9,9 @@ namespace heed::cpu {
 
 /// What this machine can run, found by exact feature bits: the CPU's and the operating system's word on each.
 struct Machine {
-  std::array<bool, dispatch::kCpuIsaCount> has{};  ///< indexed by CpuIsa; a level is there only with all those before it
-  std::string model;                               ///< the CPU's name for itself
+  std::array<bool, dispatch::kCpuIsaCount>
+      has{};          ///< indexed by CpuIsa; a level is there only with all those before it
+  std::string model;  ///< the CPU's name for itself
 
   dispatch::CpuIsa best() const;
 };

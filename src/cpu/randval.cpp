@@ -22,8 +22,8 @@ void write_random_words(const ForwardArgs& args, Executor& executor) {
     for (std::int64_t i = tile * kTileRows; i < end; ++i) {
       std::uint16_t* row = static_cast<std::uint16_t*>(out.data) + strides.at(b, h, i, 0);
       for (std::int64_t j = 0; j < sequence.s_k; ++j)
-        row[j * strides.key] = dropout_word(args.dropout.seed, args.dropout.offset, head_index, static_cast<std::uint64_t>(i),
-                                            static_cast<std::uint64_t>(j));
+        row[j * strides.key] = dropout_word(args.dropout.seed, args.dropout.offset, head_index,
+                                            static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j));
     }
   });
 }

@@ -4,8 +4,8 @@
 
 #include "core/sequences.hpp"
 #include "oracle/head.hpp"
+#include "oracle/noise.hpp"
 #include "oracle/row.hpp"
-#include "oracle/spread.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Rows {
 
 template <class Real>
 void compute(const ForwardArgs& args, const Options& options, DataType weight_type,
-             const SpreadReport* report = nullptr) {
+             const NoiseReport* report = nullptr) {
   const Problem problem = Problem::of(args);
   SerialExecutor serial;
   Executor& executor = options.executor != nullptr ? *options.executor : serial;
@@ -74,7 +74,7 @@ void compute(const ForwardArgs& args, const Options& options, DataType weight_ty
 
 void forward(const ForwardArgs& args, const Options& options) { compute<double>(args, options, f64); }
 
-void forward_with_spread(const ForwardArgs& args, const Options& options, const SpreadReport& report) {
+void forward_with_noise(const ForwardArgs& args, const Options& options, const NoiseReport& report) {
   compute<double>(args, options, f64, &report);
 }
 

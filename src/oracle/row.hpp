@@ -7,7 +7,7 @@
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
 #include "oracle/head.hpp"
-#include "oracle/spread.hpp"
+#include "oracle/noise.hpp"
 
 #include <algorithm>
 #include <array>
@@ -41,11 +41,11 @@ struct VisibleKeys {
 template <class Real>
 class RowComputer {
  public:
-  /// `weight_type`: P is rounded to it before P V, if it has 16 bits. `report_spread` may be null.
-  RowComputer(const ForwardArgs& args, const Problem& problem, DataType weight_type, const SpreadReport* report_spread)
+  /// `weight_type`: P is rounded to it before P V, if it has 16 bits. `report_noise` may be null.
+  RowComputer(const ForwardArgs& args, const Problem& problem, DataType weight_type, const NoiseReport* report_noise)
       : args_(args),
         weight_type_(weight_type),
-        report_spread_(report_spread),
+        report_noise_(report_noise),
         d_(problem.d()),
         d_v_(problem.d_v()),
         heads_(problem.heads_q()),
@@ -59,7 +59,7 @@ class RowComputer {
     compute_weights(row, keys, head);
     drop_weights(row, keys, head);
     write_output(row, sequence, keys, head);
-    if (report_spread_ != nullptr) (*report_spread_)(row.b, row.h, row.i, spread(keys, head));
+    if (report_noise_ != nullptr) (*report_noise_)(row.b, row.h, row.i, noise(keys, head));
   }
 
  private:
@@ -187,19 +187,33 @@ class RowComputer {
     }
   }
 
-  /// See spread.hpp.
-  double spread(const VisibleKeys& keys, const KeyValueHead<Real>& head) {
+  /// See noise.hpp. Needs the row's output, which is still to be divided by the sum.
+  Noise noise(const VisibleKeys& keys, const KeyValueHead<Real>& head) {
+    if (!(sum_ > 0)) return {};
+    const Real* const s = scores_.data() - head.first;
     const Real* const p = weights_.data() - head.first;
-    std::vector<Real>& squares = output_;
-    squares.assign(static_cast<std::size_t>(d_v_), Real{0});
+    const auto size = [](Real logit) { return std::min(std::abs(logit), Real{200}); };
+    // A weight beside a sink is as good as the sink's logit and its own.
+    const Real least = 1 + (args_.sink.given() ? size(lse_) : 0);
+    const auto elements = static_cast<std::size_t>(d_v_);
+    squares_.assign(elements, Real{0});
+    distances_.assign(elements, Real{0});
+    Real largest = least;
     for (const auto [from, to] : keys.runs)
       for (std::int64_t j = from; j < to; ++j) {
+        if (s[j] == -kInfinity) continue;
+        largest = std::max(largest, least + size(s[j]));
         if (p[j] == 0) continue;
+        const Real weight = p[j] / sum_, error = weight * (least + size(s[j]));
         const Real* const v = head.v_row(j);
-        for (std::int64_t e = 0; e < d_v_; ++e) squares[static_cast<std::size_t>(e)] += (p[j] * v[e]) * (p[j] * v[e]);
+        const Real common = args_.dropout.p > 0 ? 0 : 1 / sum_;  // of what is dropped there is no difference
+        for (std::size_t e = 0; e < elements; ++e) squares_[e] += (weight * v[e]) * (weight * v[e]);
+        for (std::size_t e = 0; e < elements; ++e) distances_[e] += error * std::abs(v[e] - output_[e] * common);
       }
-    const double largest = static_cast<double>(*std::max_element(squares.begin(), squares.end()));
-    return sum_ == 0 ? 0 : std::sqrt(largest) / static_cast<double>(sum_);
+    if (args_.dropout.p > 0)
+      for (std::size_t e = 0; e < elements; ++e) distances_[e] += largest * std::abs(output_[e] / sum_);
+    return {std::sqrt(static_cast<double>(*std::max_element(squares_.begin(), squares_.end()))),
+            static_cast<double>(*std::max_element(distances_.begin(), distances_.end()))};
   }
 
   Real rounded(Real weight) const {
@@ -217,12 +231,13 @@ class RowComputer {
 
   const ForwardArgs& args_;
   DataType weight_type_;
-  const SpreadReport* report_spread_;
+  const NoiseReport* report_noise_;
   std::int64_t d_, d_v_, heads_;
   Real scale_;
 
   std::vector<Real> scores_, weights_;  ///< [last - first of the head]
   std::vector<Real> output_;            ///< [d_v]
+  std::vector<Real> squares_, distances_;
   Real sum_ = 0, lse_ = 0;
 };
 

@@ -2,7 +2,7 @@
 
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
-#include "oracle/spread.hpp"
+#include "oracle/noise.hpp"
 #include "verify/rows.hpp"
 
 #include <heed/oracle.hpp>
@@ -44,28 +44,32 @@ struct Row {
 
 /// What the oracle and the plain computation say, [row][d_v]; only chosen rows are set.
 struct Reference {
-  std::unique_ptr<double[]> o, lse, spread;
+  std::unique_ptr<double[]> o, lse;
+  std::unique_ptr<oracle::Noise[]> noise;
   std::unique_ptr<std::byte[]> plain_o;
   std::unique_ptr<float[]> plain_lse;
 };
 
 /// Rows that see about as many keys.
 struct Bucket {
-  std::int64_t rows = 0;
-  double plain_error = 0, plain_lse_error = 0, largest = 0, largest_lse = 0, spread = 0;
+  std::int64_t rows = 0, keys = 0;
+  double plain_error = 0, plain_lse_error = 0, largest = 0;
+  oracle::Noise noise;
 
   double allowed(const Case& c) const {
-    const double of_values = 2 * plain_error + unit(c.o_type()) * largest;
-    // Sums of d products as large as the logits, rounded at every step, and a few roundings more. The plain computation
-    // may be spared them: sums of whole numbers are exact. What all logits of a row share cancels, but not beside a
-    // sink.
-    const double of_logits = 0x1p-24 * (8 + std::sqrt(static_cast<double>(c.d)) * std::min(largest_lse, 200.0));
-    const double moved_by_logits = c.sink == SinkInit::none ? spread : std::max(spread, largest);
-    const bool rounds_weights = c.type != DataType::f32 && c.math == Math::fast;
+    constexpr double kF32 = 0x1p-24;
+    // Sums over the keys round at every step, too: the plain computation rounds P V and the sum of P alike.
+    const double of_values =
+        2 * plain_error + (unit(c.o_type()) + kF32 * std::sqrt(static_cast<double>(keys))) * largest;
+    // A logit is a sum of d products, rounded at every step. The plain computation may be spared that: sums of whole
+    // numbers are exact.
+    const double of_logits = noise.of_logits * 3 * kF32 * std::sqrt(static_cast<double>(c.d));
     // A weight is off by half a unit after rounding; where it happens to need none (one key, equal keys), its
     // exponential and the sum are still no better than such weights ask for.
-    const double of_weights = !rounds_weights ? 0 : unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32);
-    return of_values + moved_by_logits * of_logits + spread * of_weights;
+    const bool rounds = c.type != DataType::f32 && c.math == Math::fast;
+    const double of_weights =
+        noise.of_weights * (!rounds ? 8 * kF32 : unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32));
+    return of_values + of_logits + of_weights;
   }
 };
 
@@ -119,7 +123,7 @@ class Judge {
     // Not initialised: of a large problem only the chosen rows are ever touched.
     reference_.o.reset(new double[elements]);
     reference_.lse.reset(new double[count]);
-    reference_.spread.reset(new double[count]);
+    reference_.noise.reset(new oracle::Noise[count]);
     reference_.plain_o.reset(new std::byte[elements * static_cast<std::size_t>(bits(args_.o.type) / 8)]);
     reference_.plain_lse.reset(new float[count]);
 
@@ -139,10 +143,11 @@ class Judge {
     };
     set_outputs(reference_.o.get(), f64, reference_.lse.get(), f64);
     const core::Sequences sequences(args);
-    oracle::forward_with_spread(args, rows, [&](std::int64_t b, std::int64_t head, std::int64_t i, double spread) {
-      const std::int64_t row = (case_.group() ? 0 : b * case_.s_q[0]) + sequences[b].q_row + i;
-      reference_.spread[static_cast<std::size_t>(row * h + head)] = spread;
-    });
+    oracle::forward_with_noise(
+        args, rows, [&](std::int64_t b, std::int64_t head, std::int64_t i, const oracle::Noise& noise) {
+          const std::int64_t row = (case_.group() ? 0 : b * case_.s_q[0]) + sequences[b].q_row + i;
+          reference_.noise[static_cast<std::size_t>(row * h + head)] = noise;
+        });
     set_outputs(reference_.plain_o.get(), args_.o.type, reference_.plain_lse.get(), f32);
     oracle::plain_forward(args, rows);
   }
@@ -155,6 +160,7 @@ class Judge {
   void measure_plain(const Row& row) {
     Bucket& bucket = bucket_of(row);
     ++bucket.rows;
+    bucket.keys = std::max(bucket.keys, row.keys);
     for (std::int64_t e = 0; e < case_.d_v; ++e) {
       const double exact = reference(row, e);
       const double plain = core::load(reference_.plain_o.get(), args_.o.type, row.index * case_.d_v + e);
@@ -164,10 +170,11 @@ class Judge {
     }
     const auto index = static_cast<std::size_t>(row.index);
     const double lse = reference_.lse[index], plain_lse = static_cast<double>(reference_.plain_lse[index]);
-    if (std::isfinite(lse)) bucket.largest_lse = std::max(bucket.largest_lse, std::abs(lse));
     if (std::isfinite(lse) && std::isfinite(plain_lse))
       bucket.plain_lse_error = std::max(bucket.plain_lse_error, std::abs(plain_lse - lse));
-    if (std::isfinite(reference_.spread[index])) bucket.spread = std::max(bucket.spread, reference_.spread[index]);
+    const oracle::Noise& noise = reference_.noise[index];
+    if (std::isfinite(noise.of_weights)) bucket.noise.of_weights = std::max(bucket.noise.of_weights, noise.of_weights);
+    if (std::isfinite(noise.of_logits)) bucket.noise.of_logits = std::max(bucket.noise.of_logits, noise.of_logits);
   }
 
   void compare_o(const Row& row) {

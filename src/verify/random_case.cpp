@@ -190,11 +190,11 @@ class Chooser {
     if (chance(0.2)) {
       c_.bias = BiasSpec{chance(0.5) ? f32 : c_.type, shape()};
       c_.bias_inf = chance(0.4);
-      if (chance(0.1)) c_.zero_strides.push_back({ZeroStride::Tensor::bias, one_of({'b', 'h', 'q', 'k'})});
+      if (chance(0.2)) c_.zero_strides.push_back({ZeroStride::Tensor::bias, one_of({'b', 'h', 'q', 'k'})});
     }
     if (chance(0.15)) {
       c_.bool_mask = shape();
-      if (chance(0.1)) c_.zero_strides.push_back({ZeroStride::Tensor::bool_mask, one_of({'b', 'h', 'q', 'k'})});
+      if (chance(0.2)) c_.zero_strides.push_back({ZeroStride::Tensor::bool_mask, one_of({'b', 'h', 'q', 'k'})});
     }
     if (chance(0.1))
       c_.block_mask = BlockMaskSpec{one_of<std::int64_t>({1, 3, 16, 64, 128}),

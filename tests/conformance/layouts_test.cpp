@@ -66,6 +66,22 @@ CONFORMANCE(museum_15_a_bias_of_every_shape_is_read_in_place) {
       }
 }
 
+CONFORMANCE(museum_09_a_boolean_mask_of_every_shape_is_read_in_place) {
+  for (int shape = 0; shape < 8; ++shape)
+    for (const std::int64_t s_q : {1, 9, 70})
+      for (const char dim : {' ', 'b', 'h', 'q', 'k'}) {
+        if (small_scale() && s_q == 70) continue;
+        Case c = small();
+        c.s_q = {s_q};
+        c.type = shape % 2 == 0 ? f32 : bf16;
+        c.bool_mask = Broadcast{.batch = (shape & 1) != 0, .head = (shape & 2) != 0, .query = (shape & 4) != 0};
+        c.squeeze = shape % 3 == 0;
+        c.row_gap = shape % 2 == 0 ? 0 : 3;
+        if (dim != ' ') c.zero_strides = {{ZeroStride::Tensor::bool_mask, dim}};
+        expect_matches_oracle(c);
+      }
+}
+
 /// Memory that is there only where it is touched.
 class SparseMemory {
  public:

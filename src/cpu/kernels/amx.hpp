@@ -1,5 +1,5 @@
-// The products on AMX tiles: 16 x 16 f32 sums of 32 bf16 products each. The layouts are those of the bf16 dot, because a
-// row of words (pairs of bf16) over 16 queries is just what a tile's second operand wants:
+// The products on AMX tiles: 16 x 16 f32 sums of 32 bf16 products each. The layouts are those of the bf16 dot, because
+// a row of words (pairs of bf16) over 16 queries is just what a tile's second operand wants:
 //   scores       C [16 keys][16 queries] += A [16 keys][32 of d]    B [16 pairs of d][16 queries]
 //   accumulate   C [16 of d_v][16 queries] += A [16 of d_v][32 keys]  B [16 pairs of keys][16 queries]
 // Four sums (2 x 2 tiles) share two tiles of each operand. The tile unit works beside the vector units, so that the
@@ -74,32 +74,35 @@ struct AmxUnit {
       }
   }
 
-  static void scores_and_highest(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest) {
+  static void scores_and_highest(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
+                                 float* highest) {
     products(k, k_row, q, s, keys, words, [](int) {});
     raise(s, keys, highest);
   }
 
-  static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest,
-                              const ExpBlock& e) {
+  static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
+                              float* highest, const ExpBlock& e) {
     // Rows of P in the order of the keys, as many after each step of the products as make them end together.
-    const int rows = keys / 2, steps = keys / (2 * kTile) * (kVectors / 2) * (words / kTile), share = (rows + steps - 1) / steps;
+    const int rows = keys / 2, steps = keys / (2 * kTile) * (kVectors / 2) * (words / kTile),
+              share = (rows + steps - 1) / steps;
     int row = 0;
     const auto some = [&](int count) __attribute__((always_inline)) {
       for (const int end = smaller(row + count, rows); row < end; ++row) {
         const float* from = e.s + static_cast<long>(2 * row) * kStrip;
         float* to = e.s + static_cast<long>(row) * kStrip;
         HEED_UNROLL for (int j = 0; j < kVectors; ++j)
-          exp_unit<true>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j,
-                         e.weights + kLanes * j, kExp2Coefficients, &e.factor);
+            exp_unit<true>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j,
+                           e.weights + kLanes * j, kExp2Coefficients, &e.factor);
       }
     };
-    products(k, k_row, q, s, keys, words, [&](int) __attribute__((always_inline)) { some(share); });
+    products(
+        k, k_row, q, s, keys, words, [&](int) __attribute__((always_inline)) { some(share); });
     some(rows);
     raise(s, keys, highest);
   }
 
-  static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first, int keys,
-                         int d_v) {
+  static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first,
+                         int keys, int d_v) {
     const int columns = round_up(d_v, kTile), steps = keys / (2 * kTile);
     const float* weights = p + static_cast<long>(first / 2) * kStrip + low * kLanes;
     const long column_floats = static_cast<long>(padded) / 2 * kTile;  // of one row of V tiles
@@ -112,7 +115,8 @@ struct AmxUnit {
         const bool two_lanes = lane + 1 < vectors;
         float* sum = to + static_cast<long>(c) * kStrip + lane * kLanes;
         const float* b = weights + lane * kLanes;
-        if (two_columns && two_lanes) accumulate_2x2(a, column_floats, b, sum, steps);
+        if (two_columns && two_lanes)
+          accumulate_2x2(a, column_floats, b, sum, steps);
         else {
           accumulate_1x1(a, b, sum, steps);
           if (two_lanes) accumulate_1x1(a, b + kLanes, sum + kLanes, steps);

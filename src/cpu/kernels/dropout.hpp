@@ -46,7 +46,8 @@ HEED_NOINLINE void gather_dropout_bits(const ForwardJob& job, int64_t first_row,
           const I none = broadcast_int(0);
           kept = or_int(kept, select_int(less(limit, and_int(word, broadcast_int(0xffff))),
                                          broadcast_int(static_cast<int>(bit)), none));
-          kept = or_int(kept, select_int(less(limit, shift_right<16>(word)), broadcast_int(static_cast<int>(bit << 1)), none));
+          kept = or_int(
+              kept, select_int(less(limit, shift_right<16>(word)), broadcast_int(static_cast<int>(bit << 1)), none));
         }
       }
       uint32_t* to = &bits.words[key / 32][v * kLanes];
@@ -65,7 +66,8 @@ HEED_NOINLINE void drop(float* p, int keys, const BlockBits& bits) {
         store(p + v * kLanes, select(bits.visible(key, v), x, zero()));
       } else {
         const I low = select_int(bits.visible(key, v), broadcast_int(0xffff), broadcast_int(0));
-        const I high = select_int(bits.visible(key + 1, v), broadcast_int(static_cast<int>(0xffff0000u)), broadcast_int(0));
+        const I high =
+            select_int(bits.visible(key + 1, v), broadcast_int(static_cast<int>(0xffff0000u)), broadcast_int(0));
         store(p + v * kLanes, as_float(and_int(as_int(x), or_int(low, high))));
       }
     }

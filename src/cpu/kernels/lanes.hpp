@@ -5,8 +5,8 @@
 
 namespace heed::cpu::HEED_ISA {
 
-/// The windows of a strip: lane r sees keys [begin, end) and [0, sink). Lanes without a row repeat the last row; vectors
-/// without a row see nothing, so that nothing is computed for them.
+/// The windows of a strip: lane r sees keys [begin, end) and [0, sink). Lanes without a row repeat the last row;
+/// vectors without a row see nothing, so that nothing is computed for them.
 struct StripWindows {
   alignas(64) int32_t begin[kStrip];
   alignas(64) int32_t end[kStrip];
@@ -31,7 +31,9 @@ struct StripWindows {
   }
 };
 
-HEED_INLINE int32_t clamp_key(int64_t key, int64_t s_k) { return static_cast<int32_t>(key < 0 ? 0 : key < s_k ? key : s_k); }
+HEED_INLINE int32_t clamp_key(int64_t key, int64_t s_k) {
+  return static_cast<int32_t>(key < 0 ? 0 : key < s_k ? key : s_k);
+}
 
 inline void StripWindows::set(const ForwardJob& job, int64_t first_row, int rows) {
   all_begin = last = last_sink = 0;
@@ -92,7 +94,8 @@ HEED_INLINE uint32_t block_bits(const uint8_t* row, int64_t column, int block_k,
 }
 
 /// Boolean and block masks of the strip for keys [first, first + keys). Returns whether anything is kept.
-HEED_NOINLINE bool gather_mask_bits(const ForwardJob& job, int64_t first_row, int rows, int first, int keys, BlockBits& bits) {
+HEED_NOINLINE bool gather_mask_bits(const ForwardJob& job, int64_t first_row, int rows, int first, int keys,
+                                    BlockBits& bits) {
   uint32_t any_kept = 0;
   for (int r = 0; r < kStrip; ++r) {
     const int64_t n = first_row + smaller(r, rows - 1), i = n / job.heads, g = n % job.heads;

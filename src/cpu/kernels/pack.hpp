@@ -22,8 +22,10 @@ HEED_INLINE F load_elements(const void* p, Element type, int n) {
 }
 HEED_INLINE void store_elements(void* p, Element type, F x, int n) {
   if (type == Element::f32) return store_f32(p, x, n);
-  if (type == Element::f16) store_f16(p, x, n);
-  else store_bf16(p, x, n);
+  if (type == Element::f16)
+    store_f16(p, x, n);
+  else
+    store_bf16(p, x, n);
 }
 /// One element of any type, whatever its alignment.
 HEED_INLINE float load_element(const void* p, Element type) {
@@ -43,8 +45,8 @@ HEED_INLINE F load_words(const char* row, Element type, int count, int word) {
   return load_elements(row + word * size_of(type), type, n);
 }
 
-/// kStrip query rows of the job as q [words][kStrip]: f32 scaled by `scale`, or (Dot) bf16 pairs with the sign of `scale`.
-/// Rows past `rows` and words past d are 0.
+/// kStrip query rows of the job as q [words][kStrip]: f32 scaled by `scale`, or (Dot) bf16 pairs with the sign of
+/// `scale`. Rows past `rows` and words past d are 0.
 template <bool Dot>
 HEED_NOINLINE void pack_queries(const ForwardJob& job, int64_t first_row, int rows, float scale, int words, float* q) {
   for (int r = 0; r < kStrip; r += kLanes) {
@@ -57,8 +59,10 @@ HEED_NOINLINE void pack_queries(const ForwardJob& job, int64_t first_row, int ro
       F x[kLanes];
       for (int i = 0; i < kLanes; ++i) {
         x[i] = row[i] != nullptr ? load_words<Dot>(row[i], job.q.type, job.d, w) : zero();
-        if constexpr (!Dot) x[i] = mul(x[i], broadcast(scale));
-        else if (scale < 0) x[i] = as_float(xor_int(as_int(x[i]), broadcast_int(static_cast<int>(0x80008000u))));
+        if constexpr (!Dot)
+          x[i] = mul(x[i], broadcast(scale));
+        else if (scale < 0)
+          x[i] = as_float(xor_int(as_int(x[i]), broadcast_int(static_cast<int>(0x80008000u))));
       }
       transpose(x);
       const int n = smaller(words - w, kLanes);
@@ -87,8 +91,8 @@ HEED_INLINE F gather_values(const ForwardJob& job, int key, int column, int n) {
   return load(t);
 }
 
-/// Values [first, first + keys) as panels [d_v / 4][padded keys][4] of f32; keys up to `padded` and columns past d_v are 0.
-/// Returns whether every value is finite: infinities and NaN must not meet the zeros of hidden keys.
+/// Values [first, first + keys) as panels [d_v / 4][padded keys][4] of f32; keys up to `padded` and columns past d_v
+/// are 0. Returns whether every value is finite: infinities and NaN must not meet the zeros of hidden keys.
 HEED_NOINLINE bool pack_values(const ForwardJob& job, int first, int keys, int padded, float* v) {
   const bool dense = job.v.column == 1;
   F zeros = zero();  // x * 0 is 0 unless x is infinite or NaN
@@ -139,11 +143,13 @@ HEED_NOINLINE bool pack_value_pairs(const ForwardJob& job, int first, int keys, 
 #endif
 
 /// Row r of partial results: O, then the three numbers of RowSums.
-HEED_INLINE float* partial_row(float* partial, const ForwardJob& job, int64_t r) { return partial + r * (job.d_v + kPartialExtra); }
+HEED_INLINE float* partial_row(float* partial, const ForwardJob& job, int64_t r) {
+  return partial + r * (job.d_v + kPartialExtra);
+}
 
 /// o [d_v][kStrip] times factor [kStrip], back to rows of the caller's O (or of `partial`).
-HEED_NOINLINE void unpack_output(const ForwardJob& job, int64_t first_row, int rows, const float* o, const float* factor,
-                                 float* partial) {
+HEED_NOINLINE void unpack_output(const ForwardJob& job, int64_t first_row, int rows, const float* o,
+                                 const float* factor, float* partial) {
   for (int r = 0; r < rows; r += kLanes) {
     const F f = load(factor + r);
     const int filled = smaller(rows - r, kLanes);

@@ -37,7 +37,8 @@ HEED_INLINE void product_step(F (&sum)[kRows][N], const LooseWord* a, long a_row
 /// s [keys][kStrip] for `keys` (a multiple of 4) rows of k [keys][words] and N vectors of q [words][kStrip].
 /// With a running maximum: highest [N vectors] is raised to the largest score of each query.
 template <int N, bool Dot, bool Highest>
-HEED_NOINLINE void scores(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest) {
+HEED_NOINLINE void scores(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
+                          float* highest) {
   for (int key = 0; key < keys; key += kRows, k += kRows * k_row, s += kRows * kStrip) {
     F sum[kRows][N];
     HEED_UNROLL for (int i = 0; i < kRows; ++i) HEED_UNROLL for (int j = 0; j < N; ++j) sum[i][j] = zero();
@@ -53,8 +54,8 @@ HEED_NOINLINE void scores(const LooseWord* k, long k_row, const float* q, float*
   }
 }
 
-/// scores() over all vectors, with the exponentials of another block of at least as many keys spread through the stream of
-/// products: the FMA units hardly notice them.
+/// scores() over all vectors, with the exponentials of another block of at least as many keys spread through the stream
+/// of products: the FMA units hardly notice them.
 template <bool Dot>
 HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
                                    float* highest, ExpBlock e) {
@@ -73,8 +74,8 @@ HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* 
     float* to = e.s + static_cast<long>(key / kKeysPerUnit) * kStrip;
     for (int row = 0; row < kRows / kKeysPerUnit; ++row, from += kKeysPerUnit * kStrip, to += kStrip) {
       HEED_UNROLL for (int j = 0; j < kVectors; ++j) {
-        exp_unit<Dot>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j, e.weights + kLanes * j,
-                      coefficients, factor);
+        exp_unit<Dot>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j,
+                      e.weights + kLanes * j, coefficients, factor);
         for (int u = 0; u < steps; ++u, ++a, b += kStrip) product_step<kVectors, Dot>(sum, a, k_row, b);
       }
     }

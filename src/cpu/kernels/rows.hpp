@@ -1,6 +1,6 @@
-// Few query rows against many keys (decoding): the cost is reading K and V once. Here the head dimension is in the lanes:
-// every K row is loaded once for all query rows that share it, 16 dot products are summed across lanes together, and V rows
-// are added straight from the caller's memory. No packing.
+// Few query rows against many keys (decoding): the cost is reading K and V once. Here the head dimension is in the
+// lanes: every K row is loaded once for all query rows that share it, 16 dot products are summed across lanes together,
+// and V rows are added straight from the caller's memory. No packing.
 #pragma once
 
 #include "cpu/kernels/dropout.hpp"
@@ -8,10 +8,18 @@
 
 namespace heed::cpu::HEED_ISA {
 
-constexpr int kRowsMost = 8;       // query rows per key/value head; more are better off in the lanes of a tile
-constexpr int kRowsBlock = 64;     // keys per step
-constexpr int kRowsAtOnce = 4;     // rows that share one load of K or V from the first-level cache
-constexpr int kColumnsAtOnce = 4;  // vectors of V columns summed in registers
+constexpr int kRowsMost = 8;     // query rows per key/value head; more are better off in the lanes of a tile
+constexpr int kRowsBlock = 32;   // keys per step: K and V of one step stay in the first-level cache
+constexpr int kRowsAtOnce = 4;   // rows that share one load of K or V from the first-level cache
+constexpr int kSumsAtOnce = 16;  // vectors of O summed in registers
+constexpr int kVectorsAtOnce = kLanes == 16 ? 8 : 2;  // of a K row, held in registers for all query rows
+
+/// Asks for the cache lines of one row. While K of a block is multiplied, its V is fetched, and then K of the block
+/// after it: the hardware's own prefetching loses its way at every page and in rows that are read by columns.
+HEED_INLINE void fetch_row(const char* row, long bytes) {
+  constexpr int kSecondLevel = 2;  // into the first level it would push out what is being read: half the speed
+  for (long offset = 0; offset < bytes; offset += 64) __builtin_prefetch(row + offset, 0, kSecondLevel);
+}
 
 struct RowsScratch {
   float* q;      // [rows][words rounded up to vectors]
@@ -46,8 +54,12 @@ class Rows {
 
  private:
   Rows(const ForwardJob& job, const ForwardPart& part, void* memory)
-      : job_(job), part_(part), words_(Dot ? (job.d + 1) / 2 : job.d), q_stride_(round_up(words_, kLanes)),
-        columns_(RowsScratch::columns(job.d_v)), features_(job.has_score_features()) {
+      : job_(job),
+        part_(part),
+        words_(Dot ? (job.d + 1) / 2 : job.d),
+        q_stride_(round_up(words_, kLanes)),
+        columns_(RowsScratch::columns(job.d_v)),
+        features_(job.has_score_features()) {
     RowsScratch::carve(scratch_, static_cast<char*>(memory), job.d, job.d_v);
   }
 
@@ -55,7 +67,8 @@ class Rows {
     for (int r = 0; r < part_.rows; ++r) {
       const int64_t n = part_.first_row + r, i = n / job_.heads;
       const char* row = address(job_.q, n % job_.heads, i, 0);
-      for (int w = 0; w < words_; w += kLanes) store(scratch_.q + r * q_stride_ + w, load_words<Dot>(row, job_.q.type, job_.d, w));
+      for (int w = 0; w < words_; w += kLanes)
+        store(scratch_.q + r * q_stride_ + w, load_words<Dot>(row, job_.q.type, job_.d, w));
       begin_[r] = clamp_key(i - job_.mask_y + 1, job_.s_k);
       end_[r] = clamp_key(i + job_.mask_x, job_.s_k);
       sink_[r] = smaller(clamp_key(job_.mask_sink, job_.s_k), end_[r]);
@@ -66,10 +79,12 @@ class Rows {
     for (int first = part_.key_begin; first < part_.key_end; first += kRowsBlock) {
       const int keys = smaller(kRowsBlock, part_.key_end - first);
       if (!any_visible(first, keys)) continue;
-      for (int r = 0; r < part_.rows; r += kRowsAtOnce) with_rows(part_.rows - r, [&]<int R>() { dot_products<R>(r, first, keys); });
+      for (int r = 0; r < part_.rows; r += kRowsAtOnce)
+        with_rows(part_.rows - r, [&]<int R>() { dot_products<R>(r, first, keys); });
       for (int r = 0; r < part_.rows; ++r) softmax(r, first, keys);
       __builtin_memcpy(scratch_.saved, scratch_.o, static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
-      for (int r = 0; r < part_.rows; r += kRowsAtOnce) with_rows(part_.rows - r, [&]<int R>() { add_values<R>(r, first, keys); });
+      for (int r = 0; r < part_.rows; r += kRowsAtOnce)
+        with_rows(part_.rows - r, [&]<int R>() { add_values<R>(r, first, keys); });
       if (!finite()) add_values_carefully(first, keys);
     }
     for (int r = 0; r < part_.rows; ++r) finish_row(r);
@@ -77,10 +92,14 @@ class Rows {
 
   template <class Function>
   static void with_rows(int n, Function f) {
-    if (n >= 4) f.template operator()<4>();
-    else if (n == 3) f.template operator()<3>();
-    else if (n == 2) f.template operator()<2>();
-    else f.template operator()<1>();
+    if (n >= 4)
+      f.template operator()<4>();
+    else if (n == 3)
+      f.template operator()<3>();
+    else if (n == 2)
+      f.template operator()<2>();
+    else
+      f.template operator()<1>();
   }
 
   bool any_visible(int first, int keys) const {
@@ -90,34 +109,49 @@ class Rows {
   }
 
   /// Raw products of rows [row, row + R) with the keys of the block into p; keys past the last are left as they are.
+  /// Two K rows at a time, each loaded from its first byte to its last: the order that memory is fastest in.
   template <int R>
   HEED_NOINLINE_MEMBER void dot_products(int row, int first, int keys) {
     const long step = job_.k.row * size_of(job_.k.type);
     const char* k = address(job_.k, 0, first, 0);
     const float* q = scratch_.q + row * q_stride_;
-    const int whole = Dot ? job_.d / 2 / kLanes * kLanes : words_ / kLanes * kLanes;
+    const int whole = (Dot ? job_.d / 2 : job_.d) / kLanes;  // whole vectors of a row
+    const char* values = address(job_.v, 0, first, 0);
+    const long value_step = job_.v.row * size_of(job_.v.type), value_bytes = job_.d_v * size_of(job_.v.type);
     for (int key = 0; key < keys; key += kLanes) {
       alignas(64) float lanes[R][kLanes][kLanes];  // products before they are summed across lanes
-      for (int group = 0; group < kLanes; group += kRows) {
-        F sum[kRows][R];
-        HEED_UNROLL for (int a = 0; a < kRows; ++a) HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] = zero();
-        const char* from[kRows];  // the last key stands in for those past it
-        HEED_UNROLL for (int a = 0; a < kRows; ++a) from[a] = k + smaller(key + group + a, keys - 1) * step;
-        const auto step_of = [&](int w, auto load_key) __attribute__((always_inline)) {
-          F x[R];
-          HEED_UNROLL for (int b = 0; b < R; ++b) x[b] = load_kept(q + b * q_stride_ + w);
-          HEED_UNROLL for (int a = 0; a < kRows; ++a) {
-            const F y = load_key(from[a]);
-            HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] = multiply_add<Dot>(y, x[b], sum[a][b]);
-          }
-        };
+      for (int pair = 0; pair < kLanes; pair += 2) {
+        F sum[2][R];
+        HEED_UNROLL for (int a = 0; a < 2; ++a) HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] = zero();
+        const char* from[2];  // the last key stands in for those past it
+        HEED_UNROLL for (int a = 0; a < 2; ++a) {
+          from[a] = k + smaller(key + pair + a, keys - 1) * step;
+          if (row == 0) fetch_row(values + (key + pair + a) * value_step, value_bytes);
+        }
         with_key_type([&]<int Type>() __attribute__((always_inline)) {
-          for (int w = 0; w < whole; w += kLanes)
-            step_of(w, [&](const char* p) __attribute__((always_inline)) { return load_whole<Type>(p, w); });
+          int w = 0;
+          for (; w + kVectorsAtOnce <= whole; w += kVectorsAtOnce) {
+            F y[2][kVectorsAtOnce];
+            HEED_UNROLL for (int a = 0; a < 2; ++a) HEED_UNROLL for (int i = 0; i < kVectorsAtOnce; ++i) y[a][i] =
+                load_whole<Type>(from[a], (w + i) * kLanes);
+            HEED_UNROLL for (int b = 0; b < R; ++b) HEED_UNROLL for (int i = 0; i < kVectorsAtOnce; ++i) {
+              const F x = load_kept(q + b * q_stride_ + (w + i) * kLanes);
+              HEED_UNROLL for (int a = 0; a < 2; ++a) sum[a][b] = multiply_add<Dot>(y[a][i], x, sum[a][b]);
+            }
+          }
+          for (; w < whole; ++w) HEED_UNROLL for (int a = 0; a < 2; ++a) {
+              const F y = load_whole<Type>(from[a], w * kLanes);
+              HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] =
+                  multiply_add<Dot>(y, load(q + b * q_stride_ + w * kLanes), sum[a][b]);
+            }
         });
-        if (whole < words_)
-          step_of(whole, [&](const char* p) __attribute__((always_inline)) { return load_words<Dot>(p, job_.k.type, job_.d, whole); });
-        HEED_UNROLL for (int a = 0; a < kRows; ++a) HEED_UNROLL for (int b = 0; b < R; ++b) store(lanes[b][group + a], sum[a][b]);
+        if (whole * kLanes < words_) HEED_UNROLL for (int a = 0; a < 2; ++a) {
+            const F y = load_words<Dot>(from[a], job_.k.type, job_.d, whole * kLanes);
+            HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] =
+                multiply_add<Dot>(y, load(q + b * q_stride_ + whole * kLanes), sum[a][b]);
+          }
+        HEED_UNROLL for (int a = 0; a < 2; ++a) HEED_UNROLL for (int b = 0; b < R; ++b)
+            store(lanes[b][pair + a], sum[a][b]);
       }
       for (int b = 0; b < R; ++b) {
         F x[kLanes];
@@ -130,15 +164,21 @@ class Rows {
   /// Calls f with the element type of K and V as a constant: 0 raw words (f32, or pairs for Dot), 1 f16, 2 bf16.
   template <class Function>
   HEED_INLINE_MEMBER void with_key_type(Function f) const {
-    if (Dot || job_.k.type == Element::f32) f.template operator()<0>();
-    else if (job_.k.type == Element::f16) f.template operator()<1>();
-    else f.template operator()<2>();
+    if (Dot || job_.k.type == Element::f32)
+      f.template operator()<0>();
+    else if (job_.k.type == Element::f16)
+      f.template operator()<1>();
+    else
+      f.template operator()<2>();
   }
   template <int Type>
   HEED_INLINE_MEMBER static F load_whole(const char* row, int word) {
-    if constexpr (Type == 0) return load_unaligned(row + 4l * word);
-    else if constexpr (Type == 1) return load_f16(row + 2l * word, kLanes);
-    else return load_bf16(row + 2l * word, kLanes);
+    if constexpr (Type == 0)
+      return load_unaligned(row + 4l * word);
+    else if constexpr (Type == 1)
+      return load_f16(row + 2l * word, kLanes);
+    else
+      return load_bf16(row + 2l * word, kLanes);
   }
 
   /// Products of row r become P; its maximum, sum and O follow.
@@ -146,7 +186,8 @@ class Rows {
     const int64_t n = part_.first_row + r, i = n / job_.heads, g = n % job_.heads;
     float* p = scratch_.p + r * kRowsBlock;
     float slope = 0.f;
-    if (job_.slopes != nullptr) __builtin_memcpy(&slope, static_cast<const char*>(job_.slopes) + g * job_.slope_head * 4, 4);
+    if (job_.slopes != nullptr)
+      __builtin_memcpy(&slope, static_cast<const char*>(job_.slopes) + g * job_.slope_head * 4, 4);
     const float diagonal = static_cast<float>(static_cast<int32_t>(i + job_.s_k - job_.s_q));
     const float cap = job_.soft_cap, inverse_cap = cap > 0 ? 1.f / cap : 0.f;
     const F minus_infinity = broadcast(kMinusInfinity);
@@ -202,7 +243,8 @@ class Rows {
     const char* from = address(job_.bias, g, i, key);
     if (job_.bias.column == 1) return load_elements(from, job_.bias.type, count);
     alignas(64) float t[kLanes] = {};
-    for (int c = 0; c < count; ++c) t[c] = load_element(from + c * job_.bias.column * size_of(job_.bias.type), job_.bias.type);
+    for (int c = 0; c < count; ++c)
+      t[c] = load_element(from + c * job_.bias.column * size_of(job_.bias.type), job_.bias.type);
     return load(t);
   }
 
@@ -216,8 +258,8 @@ class Rows {
     if (job_.keep != nullptr)
       bits &= keep_bits(job_.keep + g * job_.keep_head + i * job_.keep_row, job_.keep_column, key, count);
     if (job_.blocks != nullptr)
-      bits &= block_bits(job_.blocks + g * job_.blocks_head + i / job_.block_q * job_.blocks_row, job_.blocks_column, job_.block_k,
-                         key, count);
+      bits &= block_bits(job_.blocks + g * job_.blocks_head + i / job_.block_q * job_.blocks_row, job_.blocks_column,
+                         job_.block_k, key, count);
     return lanes_of_bits(bits);
   }
   /// Dropout of keys [key, key + kLanes): one key per lane, each with its own Philox call.
@@ -246,21 +288,32 @@ class Rows {
     const long step = job_.v.row * size_of(job_.v.type);
     const char* v = address(job_.v, 0, first, 0);
     const float* p = scratch_.p + row * kRowsBlock;
+    const char* next_keys = address(job_.k, 0, first + kRowsBlock, 0);  // may lie past the end: it is only asked for
+    const long key_step = job_.k.row * size_of(job_.k.type), key_bytes = job_.d * size_of(job_.k.type);
     const int columns_per_vector = Dot ? 2 * kLanes : kLanes;  // Dot: two vectors of pairs hold 2 * kLanes columns
     int c = 0;
     if (job_.v.column == 1) {
       with_key_type([&]<int Type>() __attribute__((always_inline)) {
-        constexpr int kSpan = kColumnsAtOnce * kLanes;
-        for (; c + kSpan <= job_.d_v; c += kSpan) add_columns<R, kColumnsAtOnce>(row, c, keys, p, [&](int key, F (&x)[kColumnsAtOnce])
-            __attribute__((always_inline)) {
-          if constexpr (Dot) load_value_pairs(v, step, key, keys, c, x);
-          else HEED_UNROLL for (int i = 0; i < kColumnsAtOnce; ++i) x[i] = load_whole<Type>(v + key * step, c + i * kLanes);
-        });
+        constexpr int kColumns = R <= 2 ? kSumsAtOnce / 2 : kSumsAtOnce / 4, kSpan = kColumns * kLanes;
+        for (; c + kSpan <= job_.d_v; c += kSpan)
+          add_columns<R, kColumns>(
+              row, c, keys, p, [&](int key, F(&x)[kColumns]) __attribute__((always_inline)) {
+                const char* at = v + key * step;
+                if constexpr (Dot) {
+                  load_value_pairs(at, key + 1 < keys ? at + step : nullptr, c, x);
+                } else {
+                  HEED_UNROLL for (int i = 0; i < kColumns; ++i) x[i] = load_whole<Type>(at, c + i * kLanes);
+                }
+                if (row == 0 && c == 0) {
+                  fetch_row(next_keys + key * key_step, key_bytes);
+                  if constexpr (Dot) fetch_row(next_keys + (key + 1) * key_step, key_bytes);
+                }
+              });
       });
     }
     for (; c < job_.d_v; c += columns_per_vector) {
       const int n = smaller(job_.d_v - c, columns_per_vector);
-      add_columns<R, Dot ? 2 : 1>(row, c, keys, p, [&](int key, F (&x)[Dot ? 2 : 1]) {
+      add_columns<R, Dot ? 2 : 1>(row, c, keys, p, [&](int key, F(&x)[Dot ? 2 : 1]) {
         if constexpr (Dot) {
           gather_value_pairs(first, key, keys, c, n, x);
         } else {
@@ -291,11 +344,13 @@ class Rows {
   }
 
 #ifdef __AVX512BF16__
-  /// Columns [c, c + 64) of two keys, interleaved: within each 128 bits the low four columns, then the high four.
-  HEED_INLINE_MEMBER static void load_value_pairs(const char* v, long step, int key, int keys, int c, F (&x)[4]) {
-    HEED_UNROLL for (int i = 0; i < 2; ++i) {
-      const I low = _mm512_loadu_si512(v + key * step + 2l * (c + 32 * i));
-      const I high = key + 1 < keys ? _mm512_loadu_si512(v + (key + 1) * step + 2l * (c + 32 * i)) : broadcast_int(0);
+  /// Columns from c on of two keys (the second may be missing), interleaved: within each 128 bits the low four columns,
+  /// then the high four.
+  template <int N>
+  HEED_INLINE_MEMBER static void load_value_pairs(const char* first, const char* second, int c, F (&x)[N]) {
+    HEED_UNROLL for (int i = 0; i < N / 2; ++i) {
+      const I low = _mm512_loadu_si512(first + 2l * (c + 32 * i));
+      const I high = second != nullptr ? _mm512_loadu_si512(second + 2l * (c + 32 * i)) : broadcast_int(0);
       x[2 * i] = as_float(_mm512_unpacklo_epi16(low, high));
       x[2 * i + 1] = as_float(_mm512_unpackhi_epi16(low, high));
     }
@@ -309,7 +364,8 @@ class Rows {
     x[1] = as_float(_mm512_unpackhi_epi16(low, high));
   }
 #else
-  static void load_value_pairs(const char*, long, int, int, int, F (&)[4]) {}
+  template <int N>
+  static void load_value_pairs(const char*, const char*, int, F (&)[N]) {}
   void gather_value_pairs(int, int, int, int, int, F (&)[2]) const {}
 #endif
 
@@ -346,15 +402,19 @@ class Rows {
     const RowSums sums{maximum_[r], sum_[r], sum_[r]};
     float* to = part_.partial == nullptr ? nullptr : partial_row(part_.partial, job_, r);
     float factor = 1.f;
-    if (to != nullptr) store_sums(to, job_, sums);
-    else factor = end_row(job_, n, sums);
+    if (to != nullptr)
+      store_sums(to, job_, sums);
+    else
+      factor = end_row(job_, n, sums);
     for (int c = 0; c < job_.d_v; c += kLanes) {
       alignas(64) float t[kLanes] = {};
       const int count = smaller(job_.d_v - c, kLanes);
       for (int i = 0; i < count; ++i) t[i] = scratch_.o[r * columns_ + place(c + i)];
       const F x = mul(load(t), broadcast(factor));
-      if (to != nullptr) store_f32(to + c, x, count);
-      else store_elements(const_cast<char*>(address(job_.o, n % job_.heads, n / job_.heads, c)), job_.o.type, x, count);
+      if (to != nullptr)
+        store_f32(to + c, x, count);
+      else
+        store_elements(const_cast<char*>(address(job_.o, n % job_.heads, n / job_.heads, c)), job_.o.type, x, count);
     }
   }
 

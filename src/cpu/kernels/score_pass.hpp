@@ -1,5 +1,6 @@
-// The one place where scores are changed before the softmax: scale, soft cap, bias, ALiBi, masks, in the contract's order.
-// Absent features cost a predicted branch per vector; problems with none of them never come here for unmasked blocks.
+// The one place where scores are changed before the softmax: scale, soft cap, bias, ALiBi, masks, in the contract's
+// order. Absent features cost a predicted branch per vector; problems with none of them never come here for unmasked
+// blocks.
 #pragma once
 
 #include "cpu/kernels/lanes.hpp"
@@ -39,7 +40,8 @@ HEED_NOINLINE void gather_bias(const ForwardJob& job, int64_t first_row, int row
           x[i] = load_elements(from, job.bias.type, n);
         } else {
           alignas(64) float t[kLanes] = {};
-          for (int c = 0; c < n; ++c) t[c] = load_element(from + c * job.bias.column * size_of(job.bias.type), job.bias.type);
+          for (int c = 0; c < n; ++c)
+            t[c] = load_element(from + c * job.bias.column * size_of(job.bias.type), job.bias.type);
           x[i] = load(t);
         }
       }
@@ -67,11 +69,11 @@ struct LaneFeatures {
 
 struct ScorePass {
   const ForwardJob* job;
-  const StripWindows* windows;    // null: every key of the block is visible
-  const BlockBits* bits;          // null: no boolean or block mask
-  const LaneFeatures* lanes;      // null: scores stay in the units of the product
-  const float* bias;              // [keys][kStrip] or null
-  const int8_t (*active)[2];      // per group of keys, the vectors that hold scores; the others become -inf
+  const StripWindows* windows;  // null: every key of the block is visible
+  const BlockBits* bits;        // null: no boolean or block mask
+  const LaneFeatures* lanes;    // null: scores stay in the units of the product
+  const float* bias;            // [keys][kStrip] or null
+  const int8_t (*active)[2];    // per group of keys, the vectors that hold scores; the others become -inf
 };
 
 /// s [keys][kStrip] in place; highest [kStrip] becomes the largest score of each lane.

@@ -13,8 +13,8 @@
 
 namespace heed::cpu::HEED_ISA {
 
-// The maximum moves only when a score exceeds it by 2^8: a sum of such terms is far from overflow, and the result is the
-// same, because O and the sum are relative to the same maximum.
+// The maximum moves only when a score exceeds it by 2^8: a sum of such terms is far from overflow, and the result is
+// the same, because O and the sum are relative to the same maximum.
 constexpr float kLazyMaximum = 8.f;
 
 struct StripState {
@@ -39,7 +39,7 @@ struct TileScratch {
   float* bias;         // [kKeyBlock][kStrip]
   BlockBits* mask_bits;
   BlockBits* drop_bits;
-  float* highest;      // [kStrip]
+  float* highest;        // [kStrip]
   float* block_sum;      // [kStrip]: every block sums from zero
   float* block_weights;  // [kStrip]
 
@@ -97,11 +97,16 @@ class Tile {
   };
 
   Tile(const ForwardJob& job, const ForwardPart& part, void* memory)
-      : job_(job), part_(part), words_(Unit::words(job.d)), output_rows_(round_up(job.d_v, Unit::kOutputStep)),
-        strips_((part.rows + kStrip - 1) / kStrip), features_(job.has_score_features()) {
-    TileScratch::carve(scratch_, static_cast<char*>(memory), words_, output_rows_, Unit::value_floats(job.d_v, kKeyBlock),
-                       strips_);
-    // f32 queries carry scale and log2(e) already; raw products get them in the exponential; features apply them themselves.
+      : job_(job),
+        part_(part),
+        words_(Unit::words(job.d)),
+        output_rows_(round_up(job.d_v, Unit::kOutputStep)),
+        strips_((part.rows + kStrip - 1) / kStrip),
+        features_(job.has_score_features()) {
+    TileScratch::carve(scratch_, static_cast<char*>(memory), words_, output_rows_,
+                       Unit::value_floats(job.d_v, kKeyBlock), strips_);
+    // f32 queries carry scale and log2(e) already; raw products get them in the exponential; features apply them
+    // themselves.
     query_scale_ = features_ ? 1.f : job.scale * kLog2e;
     factor_ = Unit::kPairs && !features_ ? (job.scale < 0 ? -job.scale : job.scale) * kLog2e : 1.f;
   }
@@ -118,7 +123,8 @@ class Tile {
       for (int t = 0; t < strips_; ++t) {
         StripState& strip = scratch_.strips[t];
         if (!strip.windows.sees(first, keys)) continue;
-        if (job_.has_bit_masks() && !gather_mask_bits(job_, strip.first_row, strip.rows, first, keys, *scratch_.mask_bits))
+        if (job_.has_bit_masks() &&
+            !gather_mask_bits(job_, strip.first_row, strip.rows, first, keys, *scratch_.mask_bits))
           continue;
         if (k == nullptr) {
           value_buffer ^= 1;
@@ -149,7 +155,8 @@ class Tile {
     }
     exponentiated_ = 0;
     finish_pending();
-    for (int t = 0; t < strips_; ++t) end_strip(scratch_.strips[t], scratch_.o + static_cast<long>(t) * output_rows_ * kStrip);
+    for (int t = 0; t < strips_; ++t)
+      end_strip(scratch_.strips[t], scratch_.o + static_cast<long>(t) * output_rows_ * kStrip);
   }
 
   void start_strips() {
@@ -167,15 +174,16 @@ class Tile {
                                  scratch_.q + static_cast<long>(t) * words_ * kStrip);
     }
     for (int r = 0; r < kStrip; ++r) scratch_.block_sum[r] = scratch_.block_weights[r] = 0.f;
-    __builtin_memset(scratch_.o, 0, sizeof(float) * static_cast<size_t>(strips_) * static_cast<size_t>(output_rows_) * kStrip);
+    __builtin_memset(scratch_.o, 0,
+                     sizeof(float) * static_cast<size_t>(strips_) * static_cast<size_t>(output_rows_) * kStrip);
   }
 
   ExpBlock exp_block(const Pending& p) const {
     return {p.s, p.strip->subtracted, scratch_.block_sum, scratch_.block_weights, factor_};
   }
 
-  /// S of the block, masked and changed; scratch highest = its largest score per lane. exponentiated_ = how many keys of the
-  /// pending block were exponentiated on the way.
+  /// S of the block, masked and changed; scratch highest = its largest score per lane. exponentiated_ = how many keys
+  /// of the pending block were exponentiated on the way.
   void score(Pending& block, const LooseWord* k, long k_row, const float* q) {
     const bool windowed = !block.strip->windows.sees_all(block.first, block.padded);
     block.trimmed = false;
@@ -191,8 +199,8 @@ class Tile {
       for (int group = 0; group < block.padded / kKeyGroup; ++group) {
         const int low = block.active[group][0], vectors = block.active[group][1] - low, key = group * kKeyGroup;
         if (vectors > 0)
-          Unit::scores(vectors, k + key * k_row, k_row, q + low * kLanes, block.s + static_cast<long>(key) * kStrip + low * kLanes,
-                       kKeyGroup, words_);
+          Unit::scores(vectors, k + key * k_row, k_row, q + low * kLanes,
+                       block.s + static_cast<long>(key) * kStrip + low * kLanes, kKeyGroup, words_);
       }
     } else {
       for (int r = 0; r < kStrip; ++r) scratch_.highest[r] = kMinusInfinity;
@@ -201,8 +209,9 @@ class Tile {
         Unit::scores_with_exp(k, k_row, q, block.s, exponentiated_, words_, scratch_.highest, exp_block(pending_));
       }
       if (block.padded > exponentiated_)
-        Unit::scores_and_highest(k + exponentiated_ * k_row, k_row, q, block.s + static_cast<long>(exponentiated_) * kStrip,
-                                 block.padded - exponentiated_, words_, scratch_.highest);
+        Unit::scores_and_highest(k + exponentiated_ * k_row, k_row, q,
+                                 block.s + static_cast<long>(exponentiated_) * kStrip, block.padded - exponentiated_,
+                                 words_, scratch_.highest);
     }
     if (!windowed && !features_ && !job_.has_bit_masks()) return;
     if (features_ && job_.bias.data != nullptr)
@@ -231,9 +240,12 @@ class Tile {
       gather_dropout_bits(job_, strip.first_row, strip.rows, pending_.first, pending_.padded, *scratch_.drop_bits);
       drop<Unit::kPairs>(pending_.s, pending_.padded, *scratch_.drop_bits);
     }
-    if (!pending_.finite) accumulate_carefully();
-    else if (pending_.trimmed) accumulate_trimmed();
-    else Unit::accumulate(kVectors, 0, pending_.v, pending_.padded, pending_.s, pending_.o, 0, pending_.padded, job_.d_v);
+    if (!pending_.finite)
+      accumulate_carefully();
+    else if (pending_.trimmed)
+      accumulate_trimmed();
+    else
+      Unit::accumulate(kVectors, 0, pending_.v, pending_.padded, pending_.s, pending_.o, 0, pending_.padded, job_.d_v);
     pending_.strip = nullptr;
   }
 
@@ -272,7 +284,8 @@ class Tile {
           F p;
           if constexpr (Unit::kPairs) {
             const I words = as_int(load(pending_.s + static_cast<long>(key / 2) * kStrip + v * kLanes));
-            p = as_float(key % 2 == 0 ? shift_left<16>(words) : and_int(words, broadcast_int(static_cast<int>(0xffff0000u))));
+            p = as_float(key % 2 == 0 ? shift_left<16>(words)
+                                      : and_int(words, broadcast_int(static_cast<int>(0xffff0000u))));
           } else {
             p = load(pending_.s + static_cast<long>(key) * kStrip + v * kLanes);
           }
@@ -309,12 +322,15 @@ class Tile {
 
   void end_strip(const StripState& strip, const float* o) {
     alignas(64) float factor[kStrip];
-    float* partial = part_.partial == nullptr ? nullptr : partial_row(part_.partial, job_, strip.first_row - part_.first_row);
+    float* partial =
+        part_.partial == nullptr ? nullptr : partial_row(part_.partial, job_, strip.first_row - part_.first_row);
     for (int r = 0; r < kStrip; ++r) factor[r] = 1.f;
     for (int r = 0; r < strip.rows; ++r) {
       const RowSums sums{strip.maximum[r] * factor_, strip.sum[r], strip.weights[r]};
-      if (partial != nullptr) store_sums(partial_row(partial, job_, r), job_, sums);
-      else factor[r] = end_row(job_, strip.first_row + r, sums);
+      if (partial != nullptr)
+        store_sums(partial_row(partial, job_, r), job_, sums);
+      else
+        factor[r] = end_row(job_, strip.first_row + r, sums);
     }
     unpack_output(job_, strip.first_row, strip.rows, o, factor, partial);
   }

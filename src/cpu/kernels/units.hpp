@@ -43,21 +43,23 @@ struct VectorUnit {
   static void scores(int vectors, const LooseWord* k, long k_row, const float* q, float* s, int keys, int words) {
     with_vectors(vectors, [&]<int N>() { HEED_ISA::scores<N, Dot, false>(k, k_row, q, s, keys, words, nullptr); });
   }
-  static void scores_and_highest(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest) {
+  static void scores_and_highest(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
+                                 float* highest) {
     HEED_ISA::scores<kVectors, Dot, true>(k, k_row, q, s, keys, words, highest);
   }
-  static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, float* highest,
-                              const ExpBlock& e) {
+  static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
+                              float* highest, const ExpBlock& e) {
     HEED_ISA::scores_with_exp<Dot>(k, k_row, q, s, keys, words, highest, e);
   }
   /// Keys [first, first + keys) of a block of `padded`, for the vectors [low, low + vectors).
-  static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first, int keys,
-                         int d_v) {
+  static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first,
+                         int keys, int d_v) {
     constexpr int kKeysPerWord = Dot ? 2 : 1;
     const int word = first / kKeysPerWord;
     with_vectors(vectors, [&]<int N>() {
-      HEED_ISA::accumulate<N, Dot>(v + word * kRows, padded / kKeysPerWord, p + static_cast<long>(word) * kStrip + low * kLanes,
-                                   o + low * kLanes, keys / kKeysPerWord, (d_v + kRows - 1) / kRows);
+      HEED_ISA::accumulate<N, Dot>(v + word * kRows, padded / kKeysPerWord,
+                                   p + static_cast<long>(word) * kStrip + low * kLanes, o + low * kLanes,
+                                   keys / kKeysPerWord, (d_v + kRows - 1) / kRows);
     });
   }
 };

@@ -9,7 +9,7 @@
 namespace heed::cpu::HEED_ISA {
 
 constexpr int kLanes = 8;
-constexpr int kVectors = 3;       // 4 keys x 24 queries = 12 accumulators + 3 query vectors + 1 broadcast = 16 registers
+constexpr int kVectors = 3;  // 4 keys x 24 queries = 12 accumulators + 3 query vectors + 1 broadcast = 16 registers
 constexpr bool kFuseExp = false;  // no register is left
 constexpr bool kHasDot = false;
 
@@ -40,9 +40,13 @@ HEED_INLINE I and_int(I a, I b) { return _mm256_and_si256(a, b); }
 HEED_INLINE I or_int(I a, I b) { return _mm256_or_si256(a, b); }
 HEED_INLINE I xor_int(I a, I b) { return _mm256_xor_si256(a, b); }
 template <int N>
-HEED_INLINE I shift_left(I a) { return _mm256_slli_epi32(a, N); }
+HEED_INLINE I shift_left(I a) {
+  return _mm256_slli_epi32(a, N);
+}
 template <int N>
-HEED_INLINE I shift_right(I a) { return _mm256_srli_epi32(a, N); }
+HEED_INLINE I shift_right(I a) {
+  return _mm256_srli_epi32(a, N);
+}
 HEED_INLINE F to_float(I a) { return _mm256_cvtepi32_ps(a); }
 HEED_INLINE F as_float(I a) { return _mm256_castsi256_ps(a); }
 HEED_INLINE I as_int(F a) { return _mm256_castps_si256(a); }
@@ -99,8 +103,10 @@ HEED_INLINE F load_bf16(const void* p, int n) {
 }
 HEED_INLINE F load_f16(const void* p, int n) { return _mm256_cvtph_ps(load_halves(p, n)); }
 HEED_INLINE void store_f32(void* p, F x, int n) {
-  if (n >= 8) _mm256_storeu_ps(static_cast<float*>(p), x);
-  else _mm256_maskstore_ps(static_cast<float*>(p), first_lanes(n), x);
+  if (n >= 8)
+    _mm256_storeu_ps(static_cast<float*>(p), x);
+  else
+    _mm256_maskstore_ps(static_cast<float*>(p), first_lanes(n), x);
 }
 HEED_INLINE void store_halves(void* p, __m128i x, int n) {
   if (n >= 8) return _mm_storeu_si128(static_cast<__m128i*>(p), x);
@@ -144,11 +150,11 @@ HEED_INLINE void transpose(F (&x)[8]) {
 
 HEED_INLINE F sum_each(const F (&x)[8]) {
   F a[4];
-  HEED_UNROLL for (int i = 0; i < 4; ++i)
-    a[i] = add(_mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]));
+  HEED_UNROLL for (int i = 0; i < 4; ++i) a[i] =
+      add(_mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]));
   F b[2];
-  HEED_UNROLL for (int i = 0; i < 2; ++i)
-    b[i] = add(_mm256_shuffle_ps(a[2 * i], a[2 * i + 1], 0x44), _mm256_shuffle_ps(a[2 * i], a[2 * i + 1], 0xee));
+  HEED_UNROLL for (int i = 0; i < 2; ++i) b[i] =
+      add(_mm256_shuffle_ps(a[2 * i], a[2 * i + 1], 0x44), _mm256_shuffle_ps(a[2 * i], a[2 * i + 1], 0xee));
   return add(_mm256_permute2f128_ps(b[0], b[1], 0x20), _mm256_permute2f128_ps(b[0], b[1], 0x31));
 }
 HEED_INLINE float sum_lanes(F x) {

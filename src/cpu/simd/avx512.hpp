@@ -1,4 +1,5 @@
-// 512-bit vectors. Included by one translation unit per ISA level, inside no namespace of its own making but HEED_ISA's.
+// 512-bit vectors. Included by one translation unit per ISA level, inside no namespace of its own making but
+// HEED_ISA's.
 #pragma once
 
 #include "cpu/simd/common.hpp"
@@ -9,12 +10,11 @@
 #endif
 #include <immintrin.h>
 
-
 namespace heed::cpu::HEED_ISA {
 
 constexpr int kLanes = 16;
-constexpr int kVectors = 4;         // vectors of queries side by side: 4 keys x 64 queries = 16 accumulators of 32 registers
-constexpr bool kFuseExp = true;     // registers are left for the exponentials of one strip inside the products of the next
+constexpr int kVectors = 4;  // vectors of queries side by side: 4 keys x 64 queries = 16 accumulators of 32 registers
+constexpr bool kFuseExp = true;  // registers are left for the exponentials of one strip inside the products of the next
 #ifdef __AVX512BF16__
 constexpr bool kHasDot = true;
 #else
@@ -34,8 +34,8 @@ HEED_INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
 HEED_INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 HEED_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 HEED_INLINE F div(F a, F b) { return _mm512_div_ps(a, b); }
-HEED_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }       // a * b + c
-HEED_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }                 // b where either is NaN
+HEED_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }  // a * b + c
+HEED_INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }            // b where either is NaN
 HEED_INLINE F abs(F a) { return _mm512_abs_ps(a); }
 
 HEED_INLINE I broadcast_int(int x) { return _mm512_set1_epi32(x); }
@@ -48,9 +48,13 @@ HEED_INLINE I and_int(I a, I b) { return _mm512_and_si512(a, b); }
 HEED_INLINE I or_int(I a, I b) { return _mm512_or_si512(a, b); }
 HEED_INLINE I xor_int(I a, I b) { return _mm512_xor_si512(a, b); }
 template <int N>
-HEED_INLINE I shift_left(I a) { return _mm512_slli_epi32(a, N); }
+HEED_INLINE I shift_left(I a) {
+  return _mm512_slli_epi32(a, N);
+}
 template <int N>
-HEED_INLINE I shift_right(I a) { return _mm512_srli_epi32(a, N); }
+HEED_INLINE I shift_right(I a) {
+  return _mm512_srli_epi32(a, N);
+}
 HEED_INLINE F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 HEED_INLINE F as_float(I a) { return _mm512_castsi512_ps(a); }
 HEED_INLINE I as_int(F a) { return _mm512_castps_si512(a); }
@@ -93,7 +97,9 @@ HEED_INLINE F exp2_polynomial(F x, const float* c) {
 
 HEED_INLINE __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 // Loads of n <= 16 elements as f32; lanes past n are 0 and their memory is not touched.
-HEED_INLINE F load_f32(const void* p, int n) { return n >= 16 ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(first_lanes(n), p); }
+HEED_INLINE F load_f32(const void* p, int n) {
+  return n >= 16 ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
 HEED_INLINE __m256i load_halves(const void* p, int n) {
   return n >= 16 ? _mm256_loadu_si256(static_cast<const __m256i*>(p)) : _mm256_maskz_loadu_epi16(first_lanes(n), p);
 }
@@ -107,12 +113,16 @@ HEED_INLINE F load_pairs(const void* p, int n) {
   return as_float(_mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << n) - 1ull), p));
 }
 HEED_INLINE void store_f32(void* p, F x, int n) {
-  if (n >= 16) _mm512_storeu_ps(p, x);
-  else _mm512_mask_storeu_ps(p, first_lanes(n), x);
+  if (n >= 16)
+    _mm512_storeu_ps(p, x);
+  else
+    _mm512_mask_storeu_ps(p, first_lanes(n), x);
 }
 HEED_INLINE void store_halves(void* p, __m256i x, int n) {
-  if (n >= 16) _mm256_storeu_si256(static_cast<__m256i*>(p), x);
-  else _mm256_mask_storeu_epi16(p, first_lanes(n), x);
+  if (n >= 16)
+    _mm256_storeu_si256(static_cast<__m256i*>(p), x);
+  else
+    _mm256_mask_storeu_epi16(p, first_lanes(n), x);
 }
 /// Round to nearest even; NaN stays a quiet NaN.
 HEED_INLINE I round_to_bf16(F x) {
@@ -161,14 +171,14 @@ HEED_INLINE void transpose(F (&x)[16]) {
 /// The sums over the lanes of 16 vectors, as one vector: half the shuffles of a transpose, because every step adds.
 HEED_INLINE F sum_each(const F (&x)[16]) {
   F a[8], b[4];
-  HEED_UNROLL for (int i = 0; i < 8; ++i)
-    a[i] = add(_mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]));
+  HEED_UNROLL for (int i = 0; i < 8; ++i) a[i] =
+      add(_mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]));
   HEED_UNROLL for (int i = 0; i < 4; ++i) {
     const __m512d p = _mm512_castps_pd(a[2 * i]), q = _mm512_castps_pd(a[2 * i + 1]);
     b[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)), _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));
   }
-  HEED_UNROLL for (int i = 0; i < 2; ++i)
-    a[i] = add(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88), _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
+  HEED_UNROLL for (int i = 0; i < 2; ++i) a[i] =
+      add(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88), _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
   return add(_mm512_shuffle_f32x4(a[0], a[1], 0x88), _mm512_shuffle_f32x4(a[0], a[1], 0xdd));
 }
 HEED_INLINE float sum_lanes(F x) { return _mm512_reduce_add_ps(x); }

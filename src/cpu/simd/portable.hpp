@@ -46,9 +46,13 @@ HEED_INLINE I and_int(I a, I b) { return a & b; }
 HEED_INLINE I or_int(I a, I b) { return a | b; }
 HEED_INLINE I xor_int(I a, I b) { return a ^ b; }
 template <int N>
-HEED_INLINE I shift_left(I a) { return reinterpret_cast<I>(reinterpret_cast<U>(a) << N); }
+HEED_INLINE I shift_left(I a) {
+  return reinterpret_cast<I>(reinterpret_cast<U>(a) << N);
+}
 template <int N>
-HEED_INLINE I shift_right(I a) { return reinterpret_cast<I>(reinterpret_cast<U>(a) >> N); }
+HEED_INLINE I shift_right(I a) {
+  return reinterpret_cast<I>(reinterpret_cast<U>(a) >> N);
+}
 HEED_INLINE F to_float(I a) { return __builtin_convertvector(a, F); }
 HEED_INLINE F abs(F a) { return as_float(as_int(a) & 0x7fffffff); }
 HEED_INLINE void multiply_wide(I a, unsigned constant, I& high, I& low) {
