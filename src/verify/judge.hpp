@@ -49,8 +49,9 @@ struct JudgeOptions {
 /// + u x the largest element, where u is the rounding unit of the output type; both are taken over the judged rows that
 /// see about as many keys (within a factor of two). To this is added what the rounding of logits in f32 can do, which
 /// the plain computation is spared where sums of whole numbers are exact, and what the rounding of weights can do where
-/// it has too few rows not to be lucky (oracle/noise.hpp). An LSE may be off by 2 x the plain error + 1e-5 x max(1,
-/// |LSE|). NaN and infinities must be where the oracle has them, with their signs; random words must be exact.
+/// it has too few rows not to be lucky (oracle/noise.hpp). An LSE may be off by 2 x the plain error + 1e-5 x
+/// max(1, |LSE|) + the rounding of logits. NaN and infinities must be where the oracle has them, with their signs;
+/// random words must be exact.
 Verdict judge(const Buffers& buffers, const JudgeOptions& options = {});
 
 }  // namespace heed::verify

@@ -12,6 +12,8 @@ namespace {
 
 using Level = std::function<void(Case&)>;
 
+constexpr std::size_t kLengths = 3;  // which factor is the one of modes and lengths
+
 const std::vector<std::vector<Level>>& factors() {
   static const std::vector<std::vector<Level>> list{
       // Types of q, k, v; then of o; then how products are made.
@@ -125,6 +127,37 @@ CONFORMANCE(every_pair_of_features_works_together) {
     for (std::size_t f = 0; f < rows[n].size(); ++f) factors()[f][rows[n][f]](c);
     expect_matches_oracle(c);
   }
+}
+
+CONFORMANCE(every_feature_works_alone) {
+  for (const DataType type : {f32, f16, bf16})
+    for (const std::int64_t s_q : {2, 33, 70}) {
+      if (small_scale() && s_q == 70) continue;
+      for (std::size_t f = 1; f < factors().size(); ++f)
+        for (const Level& level : factors()[f]) {
+          Case c = small();
+          c.type = type;
+          if (s_q != 33) c.s_q = {s_q};
+          if (s_q != 33 && f == kLengths) continue;  // it brings its own
+          level(c);
+          expect_matches_oracle(c);
+        }
+    }
+}
+
+CONFORMANCE(every_scale_is_applied) {
+  for (const DataType type : {f32, f16, bf16})
+    for (const std::int64_t s_q : {1, 70})
+      for (const double scale : {-0.3, -1.0, 1e-6, 1.0, 3.0, 0x1p-20}) {
+        Case c = small();
+        c.type = type;
+        c.s_q = {s_q};
+        c.scale = scale;
+        expect_matches_oracle(c);
+        c.math = Math::accurate;
+        c.soft_cap = 20;
+        expect_matches_oracle(c);
+      }
 }
 
 CONFORMANCE(every_mask_works_for_every_shape) {

@@ -75,10 +75,10 @@ TEST(Judge, reports_an_error_and_its_place) {
   }
 }
 
-TEST(Judge, sees_an_f32_error_of_a_few_units) {
+TEST(Judge, sees_a_small_f32_error) {
   expect_complaint(small_case(), plain_and([](const ForwardArgs& args) {
                      const std::int64_t at = o_at(args, 0, 0, 0, 0);
-                     core::store(args.o.data, args.o.type, at, core::load(args.o.data, args.o.type, at) + 4e-6);
+                     core::store(args.o.data, args.o.type, at, core::load(args.o.data, args.o.type, at) + 2e-5);
                    }),
                    "o at (0, 0, 0, 0)");
 }
