@@ -56,7 +56,7 @@ HEED_NOINLINE void scores(const LooseWord* k, long k_row, const float* q, float*
 
 /// scores() over all vectors, with the exponentials of another block of at least as many keys spread through the stream
 /// of products: the FMA units hardly notice them.
-template <bool Dot>
+template <bool Dot, int Steps>
 HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
                                    float* highest, ExpBlock e) {
   constexpr int kKeysPerUnit = Dot ? 2 : 1;
@@ -64,7 +64,7 @@ HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* 
   const float* coefficients = kExp2Coefficients;
   const float* factor = &e.factor;
   asm("" : "+r"(coefficients), "+r"(factor) : : "memory");  // read as memory operands: no register is left to hold them
-  const int steps = words / kUnits;
+  const int steps = Steps > 0 ? Steps : words / kUnits;
   for (int key = 0; key < keys; key += kRows, k += kRows * k_row, s += kRows * kStrip) {
     F sum[kRows][kVectors];
     HEED_UNROLL for (int i = 0; i < kRows; ++i) HEED_UNROLL for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
@@ -76,7 +76,7 @@ HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* 
       HEED_UNROLL for (int j = 0; j < kVectors; ++j) {
         exp_unit<Dot>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j,
                       e.weights + kLanes * j, coefficients, factor);
-        for (int u = 0; u < steps; ++u, ++a, b += kStrip) product_step<kVectors, Dot>(sum, a, k_row, b);
+        HEED_UNROLL for (int u = 0; u < steps; ++u, ++a, b += kStrip) product_step<kVectors, Dot>(sum, a, k_row, b);
       }
     }
     for (int w = steps * kUnits; w < words; ++w, ++a, b += kStrip) product_step<kVectors, Dot>(sum, a, k_row, b);

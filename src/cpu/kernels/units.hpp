@@ -49,7 +49,13 @@ struct VectorUnit {
   }
   static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
                               float* highest, const ExpBlock& e) {
-    HEED_ISA::scores_with_exp<Dot>(k, k_row, q, s, keys, words, highest, e);
+    constexpr int kUnits = (Dot ? 2 : 4) * kVectors;  // d = 64 and d = 128 are unrolled
+    if (words == 4 * kUnits)
+      HEED_ISA::scores_with_exp<Dot, 4>(k, k_row, q, s, keys, words, highest, e);
+    else if (words == 8 * kUnits)
+      HEED_ISA::scores_with_exp<Dot, 8>(k, k_row, q, s, keys, words, highest, e);
+    else
+      HEED_ISA::scores_with_exp<Dot, 0>(k, k_row, q, s, keys, words, highest, e);
   }
   /// Keys [first, first + keys) of a block of `padded`, for the vectors [low, low + vectors).
   static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first,
