@@ -91,10 +91,32 @@ HEED_INLINE F gather_values(const ForwardJob& job, int key, int column, int n) {
   return load(t);
 }
 
+/// pack_values() for a V whose rows are next to each other (column-major): squares of keys and columns, transposed.
+HEED_NOINLINE bool pack_column_major_values(const ForwardJob& job, int first, int keys, int padded, float* v) {
+  F zeros = zero();
+  for (int c = 0; c < job.d_v; c += kLanes) {
+    const int columns = smaller(job.d_v - c, kLanes);
+    for (int key = 0; key < padded; key += kLanes) {
+      const int n = larger(0, smaller(keys - key, kLanes));
+      F x[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        const bool there = i < columns && n > 0;
+        x[i] = there ? load_elements(address(job.v, 0, first + key, c + i), job.v.type, n) : zero();
+        zeros = fma(x[i], zero(), zeros);
+      }
+      transpose(x);
+      for (int i = 0; i < kLanes; ++i)
+        store_quads(v + static_cast<long>(c) * padded + 4 * (key + i), 4l * padded, x[i], (columns + 3) / 4);
+    }
+  }
+  return sum_lanes(zeros) == 0.f;
+}
+
 /// Values [first, first + keys) as panels [d_v / 4][padded keys][4] of f32; keys up to `padded` and columns past d_v
 /// are 0. Returns whether every value is finite: infinities and NaN must not meet the zeros of hidden keys.
 HEED_NOINLINE bool pack_values(const ForwardJob& job, int first, int keys, int padded, float* v) {
   const bool dense = job.v.column == 1;
+  if (!dense && job.v.row == 1) return pack_column_major_values(job, first, keys, padded, v);
   F zeros = zero();  // x * 0 is 0 unless x is infinite or NaN
   for (int key = 0; key < padded; ++key) {
     for (int c = 0; c < job.d_v; c += kLanes) {
