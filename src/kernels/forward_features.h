@@ -1,0 +1,40 @@
+// What a forward kernel is compiled for, apart from how it computes: shared by the host and by NVRTC. No includes.
+#pragma once
+
+namespace heed::kernels {
+
+enum class Element : int { f32, f16, bf16 };
+
+/// How far masks reach. What a kernel need not look at is compiled out.
+enum class MaskShape : int {
+  none,    ///< every key is visible
+  right,   ///< row i sees keys [0, i + x): causal, wherever its diagonal is
+  window,  ///< row i sees keys [i - y + 1, i + x) and the first `sink` of those before
+};
+
+enum class BiasType : int { none, f32, as_input };
+
+struct ForwardFeatures {
+  MaskShape mask = MaskShape::none;
+  bool own_lengths = false;  ///< group mode or logical lengths: rows behind a sequence's end belong to somebody else
+  bool keep = false;         ///< boolean mask
+  bool blocks = false;       ///< block mask
+  bool negative_scale = false;
+  bool soft_cap = false;
+  BiasType bias = BiasType::none;
+  bool alibi = false;
+  bool sink = false;
+  bool dropout = false;
+
+  /// Scores are turned into log2 units before the softmax sees them; otherwise one factor is all that is between.
+  constexpr bool changes_scores() const {
+    return negative_scale || soft_cap || bias != BiasType::none || alibi;
+  }
+  constexpr bool bit_masks() const { return keep || blocks; }
+  /// Some row may not see some key that another row of the same tile sees.
+  constexpr bool hides() const { return mask != MaskShape::none || own_lengths || bit_masks(); }
+
+  friend constexpr bool operator==(const ForwardFeatures&, const ForwardFeatures&) = default;
+};
+
+}  // namespace heed::kernels

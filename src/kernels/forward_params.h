@@ -1,0 +1,71 @@
+// What a forward kernel is told at run time: plain data, read by the host compiler and by NVRTC alike. No includes.
+#pragma once
+
+namespace heed::kernels {
+
+/// Steps in elements. Element (b, h, i, e) of a tensor is at b * batch + h * head + i * row + e * column.
+struct Steps {
+  long long batch, head, row, column;
+};
+
+/// A list of row numbers, i32 or i64. data is null when it was not given.
+struct Indices {
+  const void* data;
+  long long step;
+  int wide;  ///< i64
+};
+
+/// A mask before the lengths are known. Unlimited sides and everything beyond kUnlimited are kUnlimited.
+struct MaskParams {
+  static constexpr int kUnlimited = 1 << 29;
+  enum Kind : int { kNone, kTopLeft, kBottomRight, kRaw };
+  int kind;
+  int left, right;  ///< y and x of a raw mask
+  int sink;
+};
+
+struct ForwardParams {
+  const void* q;  ///< [b, h, s_q, d] by steps; group mode: [h, total_q, d], batch step 0
+  const void* k;  ///< [b, h_k, s_k, d]
+  const void* v;  ///< [b, h_k, s_k, d_v]
+  void* o;        ///< [b, h, s_q, d_v]
+  float* lse;     ///< [b, h, s_q], or null; column step unused
+  Steps q_steps, k_steps, v_steps, o_steps, lse_steps;
+
+  int batch, heads, group;         ///< group: query heads per key/value head
+  int d, d_v;
+  int s_q, s_k;                    ///< rows of a batch entry; group mode: rows of the whole tensors
+  Indices start_q, start_k;        ///< [b + 1], group mode only
+  Indices length_q, length_k;      ///< [b], optional
+  MaskParams mask;
+
+  float scale;       ///< of the logits
+  float scale_log2;  ///< scale * log2(e)
+  float soft_cap;    ///< > 0 where the kernel has the feature
+
+  const void* bias;  ///< [b, h, s_q, s_k] by steps (column = key), the kernel knows its type
+  Steps bias_steps;
+  const float* slopes;  ///< ALiBi [b, h] by steps
+  Steps slope_steps;
+  const float* sink;  ///< [h]
+  long long sink_step;
+  const unsigned char* keep;  ///< boolean mask [b, h, s_q, s_k]
+  Steps keep_steps;
+  const unsigned char* blocks;  ///< block mask [b, h, s_q / block_q, s_k / block_k]
+  Steps block_steps;
+  int block_q, block_k;
+
+  unsigned drop_threshold;                 ///< an entry is kept where its 16-bit word is at least this
+  float drop_scale;                        ///< 1 / (1 - p)
+  unsigned long long drop_seed, drop_offset;
+  const unsigned long long* drop_state;    ///< {seed, offset} in GPU memory instead, or null
+  unsigned short* randval;                 ///< [b, h, s_q, s_k], for the kernel that writes it
+  Steps randval_steps;
+
+  unsigned* counter;  ///< dynamic schedule: zero before a launch, zero after it
+  int row_tiles;      ///< of a batch entry's s_q rows
+  int section;        ///< heads whose K and V stay in the second-level cache together
+  int light;          ///< row tiles with the fewest keys, kept for the end of a causal schedule
+};
+
+}  // namespace heed::kernels

@@ -1,0 +1,122 @@
+// Types and arithmetic that every kernel uses: no toolkit headers, nothing but what NVRTC has built in.
+#pragma once
+
+namespace heed::kernels {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+#define HEED_DEVICE static __device__ __forceinline__
+
+/// Element types as tags.
+struct f32 {
+  using Raw = float;
+};
+struct f16 {
+  using Raw = u16;
+};
+struct bf16 {
+  using Raw = u16;
+};
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+#define HEED_INFINITY __int_as_float(0x7f800000)
+
+HEED_DEVICE float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+HEED_DEVICE float log2_approx(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+HEED_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <class T>
+HEED_DEVICE float to_float(typename T::Raw raw);
+template <>
+__device__ __forceinline__ float to_float<f32>(float raw) {
+  return raw;
+}
+template <>
+__device__ __forceinline__ float to_float<f16>(u16 raw) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(raw));
+  return x;
+}
+template <>
+__device__ __forceinline__ float to_float<bf16>(u16 raw) {
+  return __int_as_float(u32(raw) << 16);
+}
+
+template <class T>
+HEED_DEVICE typename T::Raw from_float(float x);
+template <>
+__device__ __forceinline__ float from_float<f32>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ u16 from_float<f16>(float x) {
+  u16 raw;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(raw) : "f"(x));
+  return raw;
+}
+template <>
+__device__ __forceinline__ u16 from_float<bf16>(float x) {
+  u16 raw;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(raw) : "f"(x));
+  return raw;
+}
+
+/// Two floats in one register, `low` in the low half.
+template <class T>
+HEED_DEVICE u32 pack(float low, float high);
+template <>
+__device__ __forceinline__ u32 pack<f16>(float low, float high) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+template <>
+__device__ __forceinline__ u32 pack<bf16>(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
+/// Element `index` of an array of T.
+template <class T>
+HEED_DEVICE float load(const void* data, i64 index) {
+  return to_float<T>(static_cast<const typename T::Raw*>(data)[index]);
+}
+
+struct Philox {
+  u32 x, y, z, w;
+};
+/// Philox4x32-10, as heed/philox.hpp.
+HEED_DEVICE Philox philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u64 a = u64(0xD2511F53u) * c0, b = u64(0xCD9E8D57u) * c2;
+    const u32 n0 = u32(b >> 32) ^ c1 ^ k0, n2 = u32(a >> 32) ^ c3 ^ k1;
+    c1 = u32(b);
+    c3 = u32(a);
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {c0, c1, c2, c3};
+}
+
+}  // namespace heed::kernels
