@@ -27,6 +27,9 @@ struct Dropout {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
   OutputView randval = {};  ///< u16 [b, h, s_q, s_k]: the random word of every entry (kept where >= p * 65536)
+  /// i64 [2]: {seed, offset}, read when the call runs instead of the two values above, so that a replayed CUDA graph
+  /// draws anew. In GPU memory on the CUDA engine.
+  TensorView state = {};
 };
 
 /// Everything forward attention can be told. Only q, k, v and o must be given.
@@ -57,18 +60,27 @@ struct ForwardArgs {
   TensorView seqlen_q = {};  ///< i32 or i64 [b]: logical lengths, at most the physical ones
   TensorView seqlen_k = {};
 
+  /// Group mode: no sequence is longer than this. 0: the longest of those given; on the CUDA engine, where the lists
+  /// above lie in GPU memory and nobody reads them before the kernel does, as many as the tensor has rows.
+  std::int64_t max_s_q = 0, max_s_k = 0;
+
   Math math = Math::fast;
 };
+
+/// Where the tensors of a call are.
+enum class Memory : std::uint8_t { host, gpu };
 
 /// Which engine may run a call.
 enum class EngineChoice : std::uint8_t { automatic, cpu, cuda };
 
 struct RunOptions {
-  EngineChoice engine = EngineChoice::automatic;
-  Executor* executor = nullptr;  ///< threads for the CPU engine; null: the context's own pool
+  EngineChoice engine = EngineChoice::automatic;  ///< automatic: the one in whose memory q lies
+  Executor* executor = nullptr;                   ///< threads for the CPU engine; null: the context's own pool
+  void* stream = nullptr;                         ///< CUDA engine: a CUstream or cudaStream_t; null: the default stream
 };
 
-/// Computes attention. Blocking on the CPU engine. Throws Error before anything is written.
+/// Computes attention. On the CPU engine it is done when this returns; on the CUDA engine it has been put on the
+/// stream. Throws Error before anything is written.
 HEED_API void forward(const ForwardArgs& args, const RunOptions& options = {});
 
 }  // namespace heed

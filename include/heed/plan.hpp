@@ -63,9 +63,17 @@ class HEED_API Plan {
   int threads() const;
   std::string explain() const;
 
+  /// The engine that runs it: where tensors and workspace must be.
+  Memory memory() const;
+
   /// The arguments must pose this plan's problem. `workspace` holds at least workspace_bytes(), aligned to 64 bytes.
   /// A null executor runs on the calling thread.
   void run(const ForwardArgs& args, std::span<std::byte> workspace, Executor* executor = nullptr) const;
+
+  /// For plans of the CUDA engine: puts the work on the stream (a CUstream or cudaStream_t; null: the default stream)
+  /// of the device that holds q. The workspace is memory of that device, all zero before its first use; a run leaves
+  /// it as the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture.
+  void run_on_stream(const ForwardArgs& args, std::span<std::byte> workspace, void* stream) const;
 
   struct Impl;
   explicit Plan(std::shared_ptr<const Impl> impl);

@@ -52,8 +52,9 @@ class HEED_API Problem {
  public:
   static Problem forward() { return {}; }
   /// The problem that these arguments pose. Throws Error (invalid_argument) when the views contradict each other.
-  /// The values behind seqstart and seqlen are read to check them and to find the longest sequence.
-  static Problem of(const ForwardArgs& args);
+  /// The values behind seqstart and seqlen are read to check them and to find the longest sequence, unless they lie in
+  /// GPU memory: there the kernels cut what reaches beyond the tensors, and max_s_q, max_s_k tell the longest.
+  static Problem of(const ForwardArgs& args, Memory memory = Memory::host);
   static Problem from_json(std::string_view text);  ///< throws Error
 
   // Setters, each returns *this.

@@ -8,11 +8,11 @@
 
 namespace heed {
 
-Problem Problem::of(const ForwardArgs& args) {
+Problem Problem::of(const ForwardArgs& args, Memory memory) {
   const auto views = core::all_views(args);
   for (const core::NamedView& view : views) core::check_view(view);
   Problem problem;
-  core::read_operands(args, problem);
+  core::read_operands(args, memory, problem);
   core::read_features(args, problem);
   if (auto error = problem.validate()) throw *std::move(error);
   core::check_memory(views);
@@ -21,7 +21,7 @@ Problem Problem::of(const ForwardArgs& args) {
 
 namespace core {
 
-std::array<NamedView, 15> all_views(const ForwardArgs& args) {
+std::array<NamedView, kViews> all_views(const ForwardArgs& args) {
   return {{{"o", args.o},
            {"lse", args.lse},
            {"dropout.randval", args.dropout.randval},
@@ -36,7 +36,8 @@ std::array<NamedView, 15> all_views(const ForwardArgs& args) {
            {"seqstart_q", args.seqstart_q},
            {"seqstart_k", args.seqstart_k},
            {"seqlen_q", args.seqlen_q},
-           {"seqlen_k", args.seqlen_k}}};
+           {"seqlen_k", args.seqlen_k},
+           {"dropout.state", args.dropout.state}}};
 }
 
 void check_view(const NamedView& named) {
@@ -67,9 +68,9 @@ void check_view(const NamedView& named) {
     throw invalid("{} is {} but its data is null: give a pointer, or leave it out altogether.", name, shape_text(view));
 }
 
-void check_memory(const std::array<NamedView, 15>& views) {
-  std::array<Footprint, 15> given;
-  std::array<std::string_view, 15> names;
+void check_memory(const std::array<NamedView, kViews>& views) {
+  std::array<Footprint, kViews> given;
+  std::array<std::string_view, kViews> names;
   std::size_t count = 0, outputs = 0;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (!views[i].view.given()) continue;

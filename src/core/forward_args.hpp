@@ -17,20 +17,20 @@ struct NamedView {
   std::string_view name;
   TensorView view;
 };
-inline constexpr std::size_t kOutputs = 3;
-std::array<NamedView, 15> all_views(const ForwardArgs& args);
+inline constexpr std::size_t kOutputs = 3, kViews = 16;
+std::array<NamedView, kViews> all_views(const ForwardArgs& args);
 
 /// What must hold for any view, whatever it is used for: rank, sizes, reach, and data where there are elements.
 void check_view(const NamedView& named);
 
 /// q, k, v, o against each other, and the sequences: sets types, mode, sizes and strides.
-void read_operands(const ForwardArgs& args, Problem& problem);
+void read_operands(const ForwardArgs& args, Memory memory, Problem& problem);
 
 /// Everything that is optional: masks, bias, ALiBi, sink, dropout, LSE. Needs the sizes.
 void read_features(const ForwardArgs& args, Problem& problem);
 
 /// Outputs share memory with nothing. Needs checked views.
-void check_memory(const std::array<NamedView, 15>& views);
+void check_memory(const std::array<NamedView, kViews>& views);
 
 // ---- words for messages ----
 

@@ -122,6 +122,11 @@ void read_lse(const ForwardArgs& args, Problem& problem) {
 
 void read_dropout(const ForwardArgs& args, Problem& problem) {
   problem.dropout(args.dropout.p);
+  if (args.dropout.state.given()) {
+    check_type("dropout.state", args.dropout.state, {DataType::i64});
+    check_rank("dropout.state", args.dropout.state, 1, "[2]: seed and offset");
+    check_dim("dropout.state", args.dropout.state, 0, 2, "seed and the offset");
+  }
   const TensorView randval = args.dropout.randval;
   if (!randval.given()) return;
   check_type("dropout.randval", randval, {DataType::u16});

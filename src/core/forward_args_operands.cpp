@@ -108,8 +108,46 @@ std::int64_t read_lengths(const Side& side, const TensorView& view, const IndexA
 constexpr Side kQ{"q", "seqstart_q", "seqlen_q"};
 constexpr Side kK{"k", "seqstart_k", "seqlen_k"};
 
-void read_sequences(const ForwardArgs& args, Problem& problem) {
+/// What the caller says of the longest sequence, or `otherwise` where it says nothing.
+std::int64_t read_longest(std::string_view name, std::int64_t said, std::int64_t otherwise) {
+  if (said < 0) throw invalid("{} = {}: a length is 0 or more; 0 means that nothing is said.", name, said);
+  return said == 0 ? otherwise : said;
+}
+
+/// Where the lists are in GPU memory only their shapes can be read.
+void read_sequences_by_shape(const ForwardArgs& args, Problem& problem) {
+  const auto check_lengths = [&](const Side& side, const TensorView& view) {
+    if (!view.given()) return;
+    check_index_array(side.lengths, view);
+    if (view.size(0) != problem.batch())
+      throw invalid("{} has {} entries for a batch of {}: one logical length for each.", side.lengths, view.size(0),
+                    problem.batch());
+  };
+  if (problem.mode() == Mode::group) {
+    check_index_array(kQ.starts, args.seqstart_q);
+    check_index_array(kK.starts, args.seqstart_k);
+    if (args.seqstart_q.size(0) != args.seqstart_k.size(0) || args.seqstart_q.size(0) == 0)
+      throw invalid("seqstart_q and seqstart_k have {} and {} entries: both hold b + 1 row offsets.",
+                    args.seqstart_q.size(0), args.seqstart_k.size(0));
+    problem.batch(args.seqstart_q.size(0) - 1)
+        .lengths(read_longest("max_s_q", args.max_s_q, problem.total_q()),
+                 read_longest("max_s_k", args.max_s_k, problem.total_k()));
+  }
+  check_lengths(kQ, args.seqlen_q);
+  check_lengths(kK, args.seqlen_k);
+}
+
+void check_longest(std::string_view name, std::int64_t said, std::int64_t longest) {
+  if (said < longest)
+    throw invalid("{} = {}: a sequence has {} rows, so it is {} or more.", name, said, longest, longest);
+}
+
+void read_sequences(const ForwardArgs& args, Memory memory, Problem& problem) {
   problem.logical_lengths(args.seqlen_q.given(), args.seqlen_k.given());
+  if (problem.mode() == Mode::batch && (args.max_s_q != 0 || args.max_s_k != 0))
+    throw invalid("max_s_q = {}, max_s_k = {}: in batch mode the shapes of q and k tell the lengths; leave them 0.",
+                  args.max_s_q, args.max_s_k);
+  if (memory == Memory::gpu) return read_sequences_by_shape(args, problem);
   if (problem.mode() == Mode::batch) {
     read_lengths(kQ, args.seqlen_q, nullptr, problem.s_q(), problem.batch());
     read_lengths(kK, args.seqlen_k, nullptr, problem.s_k(), problem.batch());
@@ -121,13 +159,18 @@ void read_sequences(const ForwardArgs& args, Problem& problem) {
     throw invalid("seqstart_q and seqstart_k have {} and {} entries: both hold b + 1 row offsets.", starts_q.size(),
                   starts_k.size());
   const std::int64_t batch = starts_q.size() - 1;
-  problem.batch(batch).lengths(read_lengths(kQ, args.seqlen_q, &starts_q, 0, batch),
-                               read_lengths(kK, args.seqlen_k, &starts_k, 0, batch));
+  const std::int64_t longest_q = read_lengths(kQ, args.seqlen_q, &starts_q, 0, batch);
+  const std::int64_t longest_k = read_lengths(kK, args.seqlen_k, &starts_k, 0, batch);
+  const std::int64_t s_q = read_longest("max_s_q", args.max_s_q, longest_q);
+  const std::int64_t s_k = read_longest("max_s_k", args.max_s_k, longest_k);
+  check_longest("max_s_q", s_q, longest_q);
+  check_longest("max_s_k", s_k, longest_k);
+  problem.batch(batch).lengths(s_q, s_k);
 }
 
 }  // namespace
 
-void read_operands(const ForwardArgs& args, Problem& problem) {
+void read_operands(const ForwardArgs& args, Memory memory, Problem& problem) {
   check_given("q", args.q);
   check_given("k", args.k);
   check_given("v", args.v);
@@ -143,7 +186,7 @@ void read_operands(const ForwardArgs& args, Problem& problem) {
   } else {
     read_batch_mode(args, problem);
   }
-  read_sequences(args, problem);
+  read_sequences(args, memory, problem);
   problem.strides(Operand::q, strides_of(args.q)).strides(Operand::k, strides_of(args.k));
   problem.strides(Operand::v, strides_of(args.v)).strides(Operand::o, strides_of(args.o));
 }

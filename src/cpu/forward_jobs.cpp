@@ -1,5 +1,7 @@
 #include "cpu/forward_jobs.hpp"
 
+#include "core/dropout_state.hpp"
+
 #include <heed/philox.hpp>
 
 #include <algorithm>
@@ -109,7 +111,7 @@ ForwardJob ForwardJobs::job(std::int64_t b, const core::Sequence& sequence, std:
     job.block_k = static_cast<std::int32_t>(std::min(args_.block_mask.block_k, kWholeRow));
   }
 
-  const Dropout& dropout = args_.dropout;
+  const Dropout dropout = core::with_state_read(args_.dropout);
   if (dropout.p > 0) {
     job.drop = true;
     job.drop_threshold = dropout_threshold(dropout.p);

@@ -2,6 +2,7 @@
 
 #include "dispatch/context_impl.hpp"
 #include "dispatch/forward_family.hpp"
+#include "dispatch/place.hpp"
 #include "dispatch/plan_impl.hpp"
 
 #include <fmt/format.h>
@@ -79,15 +80,22 @@ Explanation Context::explain(const Problem& problem, const PlanOptions& options)
 }
 
 void Context::forward(const ForwardArgs& args, const RunOptions& options) {
-  const Problem problem = Problem::of(args);
+  const EngineChoice engine =
+      options.engine == EngineChoice::automatic ? dispatch::engine_for(*impl_->registry, args) : options.engine;
+  const dispatch::EngineKind kind =
+      engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
+  dispatch::check_places(*impl_->registry, args, kind);
+  const Problem problem = Problem::of(args, dispatch::memory_of(kind));
   Executor& executor = options.executor == nullptr ? impl_->pool : *options.executor;
   const int workers = executor.concurrency();
   if (workers < 1 || workers > ThreadPool::kMaxThreads)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the executor brings {} workers: it must be 1 to {}.", workers, ThreadPool::kMaxThreads));
-  const auto plan = impl_->plan(problem, {.engine = options.engine, .threads = workers});
+  const auto plan = impl_->plan(problem, {.engine = engine, .threads = workers});
+  if (const auto own = plan->kernel->own_workspace(args.q.data, options.stream, plan->workspace_bytes))
+    return plan->run(args, *own, executor, options.stream);
   const auto workspace = impl_->workspaces.take(plan->workspace_bytes);
-  plan->run(args, workspace.bytes(), executor);
+  plan->run(args, workspace.bytes(), executor, nullptr);
 }
 
 std::vector<KernelInfo> Context::kernels(std::string_view filter) const {

@@ -10,6 +10,10 @@ ForwardKernel::ForwardKernel(const ForwardKernelSpec& spec) : Kernel(spec.algori
 
 std::unique_ptr<const Prepared> ForwardKernel::prepare(const Problem&, int) const { return nullptr; }
 
+std::optional<std::span<std::byte>> ForwardKernel::own_workspace(const void*, void*, std::size_t) const {
+  return std::nullopt;
+}
+
 std::string_view ForwardKernel::family() const { return "forward"; }
 std::string ForwardKernel::signature_text() const { return signature().to_string(); }
 std::string ForwardKernel::algorithm_text() const { return algorithm().to_string(); }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,7 @@ struct ForwardCall {
   Executor& executor;              ///< concurrency() <= threads
   int threads;                     ///< what stages() was told
   const Prepared* prepared;        ///< what prepare() returned
+  void* stream = nullptr;          ///< CUDA engine: where the work is put
 };
 
 /// A forward kernel as an engine implements it.
@@ -67,6 +69,10 @@ class ForwardKernel : public Kernel {
 
   /// Computes. Allocates nothing; checks nothing that a Problem can tell.
   virtual void run(const ForwardCall& call) const = 0;
+
+  /// Scratch memory of the engine's own for calls without a workspace from the caller, of the device that holds
+  /// `pointer`, for work on `stream`. Nothing: the engine computes in host memory, which the context lends.
+  virtual std::optional<std::span<std::byte>> own_workspace(const void* pointer, void* stream, std::size_t bytes) const;
 
   std::string_view family() const final;
   std::string signature_text() const final;

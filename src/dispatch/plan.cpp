@@ -2,6 +2,7 @@
 
 #include "dispatch/duration_text.hpp"
 #include "dispatch/forward_family.hpp"
+#include "dispatch/place.hpp"
 #include "dispatch/plan_impl.hpp"
 #include "dispatch/workspace_pool.hpp"
 
@@ -26,6 +27,19 @@ void check_workspace(const Plan::Impl& plan, std::span<const std::byte> workspac
                             misaligned, kAlignment, kAlignment));
 }
 
+void check_call(const Plan::Impl& plan, const ForwardArgs& args, std::span<const std::byte> workspace) {
+  const dispatch::EngineKind engine = plan.kernel->arch().engine();
+  dispatch::check_places(*plan.registry, args, engine);
+  // The arguments have no say in these two, so they pose the plan's problem whatever it wants of them.
+  const Problem posed = Problem::of(args, dispatch::memory_of(engine))
+                            .accumulate(plan.problem.accumulate())
+                            .deterministic(plan.problem.deterministic());
+  if (!(posed == plan.problem))
+    throw Error(ErrorCode::invalid_argument, fmt::format("these arguments pose another problem than the plan's: {}.",
+                                                         dispatch::first_difference(plan.problem, posed)));
+  check_workspace(plan, workspace);
+}
+
 void check_executor(const Plan::Impl& plan, const Executor& executor) {
   const int workers = executor.concurrency();
   if (workers < 1 || workers > plan.threads)
@@ -36,8 +50,8 @@ void check_executor(const Plan::Impl& plan, const Executor& executor) {
 
 }  // namespace
 
-void Plan::Impl::run(const ForwardArgs& args, std::span<std::byte> workspace, Executor& executor) const {
-  const dispatch::ForwardCall call{problem, args, workspace, executor, threads, prepared.get()};
+void Plan::Impl::run(const ForwardArgs& args, std::span<std::byte> workspace, Executor& executor, void* stream) const {
+  const dispatch::ForwardCall call{problem, args, workspace, executor, threads, prepared.get(), stream};
   if (!log) return kernel->run(call);
   const auto begin = std::chrono::steady_clock::now();
   kernel->run(call);
@@ -82,18 +96,24 @@ std::string Plan::explain() const {
   return dispatch::kForwardFamily.explain(*impl_->registry, impl_->problem, wishes).to_string();
 }
 
+Memory Plan::memory() const { return dispatch::memory_of(impl_->kernel->arch().engine()); }
+
 void Plan::run(const ForwardArgs& args, std::span<std::byte> workspace, Executor* executor) const {
-  // The arguments have no say in these two, so they pose the plan's problem whatever it wants of them.
-  const Problem posed =
-      Problem::of(args).accumulate(impl_->problem.accumulate()).deterministic(impl_->problem.deterministic());
-  if (!(posed == impl_->problem))
-    throw Error(ErrorCode::invalid_argument, fmt::format("these arguments pose another problem than the plan's: {}.",
-                                                         dispatch::first_difference(impl_->problem, posed)));
-  check_workspace(*impl_, workspace);
+  if (memory() == Memory::gpu) return run_on_stream(args, workspace, nullptr);
+  check_call(*impl_, args, workspace);
   SerialExecutor serial;
   Executor& chosen = executor == nullptr ? serial : *executor;
   check_executor(*impl_, chosen);
-  impl_->run(args, workspace, chosen);
+  impl_->run(args, workspace, chosen, nullptr);
+}
+
+void Plan::run_on_stream(const ForwardArgs& args, std::span<std::byte> workspace, void* stream) const {
+  if (memory() != Memory::gpu)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} runs on the CPU, which has no streams: use Plan::run.", kernel()));
+  check_call(*impl_, args, workspace);
+  SerialExecutor serial;
+  impl_->run(args, workspace, serial, stream);
 }
 
 }  // namespace heed

@@ -24,7 +24,7 @@ struct Plan::Impl {
   std::size_t workspace_bytes = 0;
 
   /// For arguments, workspace and executor that have been checked.
-  void run(const ForwardArgs& args, std::span<std::byte> workspace, Executor& executor) const;
+  void run(const ForwardArgs& args, std::span<std::byte> workspace, Executor& executor, void* stream) const;
 };
 
 namespace dispatch {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "dispatch/kernel.hpp"
+#include "dispatch/place.hpp"
 
 #include <memory>
 #include <string>
@@ -31,6 +32,12 @@ class Registry {
   void add(std::shared_ptr<const Kernel> kernel, std::string lacks = {});
   void add_missing(EngineKind engine, std::string reason);
 
+  /// Where memory is, as far as an engine knows: Place::host from all that do not know it.
+  using PlaceOf = Place (*)(const void* pointer);
+  void add_place_finder(PlaceOf finder) { place_finders_.push_back(finder); }
+  Place place_of(const void* pointer) const;
+  bool finds_places() const { return !place_finders_.empty(); }
+
   /// Sorted by name.
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<MissingEngine>& missing_engines() const { return missing_; }
@@ -47,6 +54,7 @@ class Registry {
  private:
   std::vector<Entry> entries_;
   std::vector<MissingEngine> missing_;
+  std::vector<PlaceOf> place_finders_;
 };
 
 }  // namespace heed::dispatch

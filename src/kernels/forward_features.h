@@ -27,9 +27,7 @@ struct ForwardFeatures {
   bool dropout = false;
 
   /// Scores are turned into log2 units before the softmax sees them; otherwise one factor is all that is between.
-  constexpr bool changes_scores() const {
-    return negative_scale || soft_cap || bias != BiasType::none || alibi;
-  }
+  constexpr bool changes_scores() const { return negative_scale || soft_cap || bias != BiasType::none || alibi; }
   constexpr bool bit_masks() const { return keep || blocks; }
   /// Some row may not see some key that another row of the same tile sees.
   constexpr bool hides() const { return mask != MaskShape::none || own_lengths || bit_masks(); }

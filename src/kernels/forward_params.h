@@ -32,11 +32,11 @@ struct ForwardParams {
   float* lse;     ///< [b, h, s_q], or null; column step unused
   Steps q_steps, k_steps, v_steps, o_steps, lse_steps;
 
-  int batch, heads, group;         ///< group: query heads per key/value head
+  int batch, heads, group;  ///< group: query heads per key/value head
   int d, d_v;
-  int s_q, s_k;                    ///< rows of a batch entry; group mode: rows of the whole tensors
-  Indices start_q, start_k;        ///< [b + 1], group mode only
-  Indices length_q, length_k;      ///< [b], optional
+  int s_q, s_k;                ///< rows of a batch entry; group mode: rows of the whole tensors
+  Indices start_q, start_k;    ///< [b + 1], group mode only
+  Indices length_q, length_k;  ///< [b], optional
   MaskParams mask;
 
   float scale;       ///< of the logits
@@ -55,11 +55,11 @@ struct ForwardParams {
   Steps block_steps;
   int block_q, block_k;
 
-  unsigned drop_threshold;                 ///< an entry is kept where its 16-bit word is at least this
-  float drop_scale;                        ///< 1 / (1 - p)
+  unsigned drop_threshold;  ///< an entry is kept where its 16-bit word is at least this
+  float drop_scale;         ///< 1 / (1 - p)
   unsigned long long drop_seed, drop_offset;
-  const unsigned long long* drop_state;    ///< {seed, offset} in GPU memory instead, or null
-  unsigned short* randval;                 ///< [b, h, s_q, s_k], for the kernel that writes it
+  const unsigned long long* drop_state;  ///< {seed, offset} in GPU memory instead, or null
+  unsigned short* randval;               ///< [b, h, s_q, s_k], for the kernel that writes it
   Steps randval_steps;
 
   unsigned* counter;  ///< dynamic schedule: zero before a launch, zero after it

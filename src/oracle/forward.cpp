@@ -2,6 +2,7 @@
 #include <heed/oracle.hpp>
 #include <heed/problem.hpp>
 
+#include "core/dropout_state.hpp"
 #include "core/sequences.hpp"
 #include "oracle/head.hpp"
 #include "oracle/noise.hpp"
@@ -38,9 +39,11 @@ struct Rows {
 };
 
 template <class Real>
-void compute(const ForwardArgs& args, const Options& options, DataType weight_type,
+void compute(const ForwardArgs& given, const Options& options, DataType weight_type,
              const NoiseReport* report = nullptr) {
-  const Problem problem = Problem::of(args);
+  const Problem problem = Problem::of(given);
+  ForwardArgs args = given;
+  args.dropout = core::with_state_read(given.dropout);
   SerialExecutor serial;
   Executor& executor = options.executor != nullptr ? *options.executor : serial;
 

@@ -1,0 +1,34 @@
+#include "dispatch/place.hpp"
+
+#include "core/forward_args.hpp"
+#include "core/invalid.hpp"
+#include "dispatch/registry.hpp"
+
+namespace heed::dispatch {
+
+Place Registry::place_of(const void* pointer) const {
+  for (const PlaceOf finder : place_finders_)
+    if (const Place place = finder(pointer); place != Place::host) return place;
+  return Place::host;
+}
+
+EngineChoice engine_for(const Registry& registry, const ForwardArgs& args) {
+  return registry.place_of(args.q.data) == Place::gpu ? EngineChoice::cuda : EngineChoice::cpu;
+}
+
+void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine) {
+  if (!registry.finds_places()) return;
+  const Place wrong = engine == EngineKind::cuda ? Place::host : Place::gpu;
+  for (const core::NamedView& named : core::all_views(args)) {
+    if (named.view.data == nullptr || registry.place_of(named.view.data) != wrong) continue;
+    throw engine == EngineKind::cuda
+        ? core::invalid(
+              "{} lies in host memory: the CUDA engine reads GPU memory. Copy it there, or use the CPU engine.",
+              named.name)
+        : core::invalid(
+              "{} lies in GPU memory: the CPU engine reads host memory. Copy it there, or use the CUDA engine.",
+              named.name);
+  }
+}
+
+}  // namespace heed::dispatch

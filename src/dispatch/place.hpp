@@ -1,0 +1,28 @@
+#pragma once
+
+#include <heed/forward.hpp>
+
+#include "dispatch/arch.hpp"
+
+#include <cstdint>
+
+namespace heed::dispatch {
+
+class Registry;
+
+/// Who can read a piece of memory.
+enum class Place : std::uint8_t {
+  host,
+  gpu,
+  both,  ///< managed by the driver, or shared
+};
+
+constexpr Memory memory_of(EngineKind engine) { return engine == EngineKind::cuda ? Memory::gpu : Memory::host; }
+
+/// The engine for a call that leaves the choice to heed: the one whose memory q is in.
+EngineChoice engine_for(const Registry& registry, const ForwardArgs& args);
+
+/// Throws Error when a tensor of the call is where the engine cannot reach it.
+void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine);
+
+}  // namespace heed::dispatch
