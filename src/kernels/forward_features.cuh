@@ -32,9 +32,10 @@ struct Sequence {
   __device__ __forceinline__ int sink_end(int i) const { return min(sink, end(i)); }
 };
 
-/// Lengths that lie in GPU memory were checked by nobody: they are cut to what the tensors have.
+/// Rows and lengths of batch entry b. Those that lie in GPU memory were checked by nobody: they are cut to what the
+/// tensors have.
 template <ForwardFeatures F>
-HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
+HEED_DEVICE Sequence lengths_of(const ForwardParams& p, int b) {
   Sequence s{0, 0, p.s_q, p.s_k, MaskParams::kUnlimited, MaskParams::kUnlimited, 0};
   if constexpr (F.own_lengths) {
     if (p.start_q.data) {
@@ -46,6 +47,12 @@ HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
     if (p.length_q.data) s.s_q = min(index_at(p.length_q, b), s.s_q);
     if (p.length_k.data) s.s_k = min(index_at(p.length_k, b), s.s_k);
   }
+  return s;
+}
+
+/// The mask for a sequence whose lengths are known.
+template <ForwardFeatures F>
+HEED_DEVICE Sequence with_mask(const ForwardParams& p, Sequence s) {
   if constexpr (F.mask != MaskShape::none) {
     const int shift = p.mask.kind == MaskParams::kBottomRight ? s.s_k - s.s_q : 0;
     const int one = p.mask.kind == MaskParams::kRaw ? 0 : 1;
@@ -54,6 +61,11 @@ HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
     s.sink = p.mask.sink;
   }
   return s;
+}
+
+template <ForwardFeatures F>
+HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
+  return with_mask<F>(p, lengths_of<F>(p, b));
 }
 
 /// Seed and offset of dropout as Philox takes them.
@@ -238,13 +250,14 @@ HEED_DEVICE RowEnd end_row(const ForwardParams& p, int head, float top, float su
 }
 
 /// True in the whole warp when O holds something that is no number. A hidden key has weight 0, but 0 * NaN and
-/// 0 * infinity are NaN, in every row of the tile alike: so one of a thread's two rows tells.
+/// 0 * infinity are NaN, in every row of the tile alike: so one of a thread's two rows tells. `counts`: that row is one
+/// of the sequence's.
 template <int R>
-HEED_DEVICE bool spoilt(const float (&o)[R]) {
+HEED_DEVICE bool spoilt(const float (&o)[R], bool counts) {
   float zero = 0.0f;
 #pragma unroll
   for (int i = 0; i < R / 4; ++i) zero = __fmaf_rn(o[4 * i + 1], 0.0f, __fmaf_rn(o[4 * i], 0.0f, zero));
-  return __any_sync(0xffffffffu, zero != 0.0f);
+  return __any_sync(0xffffffffu, counts && zero != 0.0f);
 }
 
 /// O of 16 rows by one warp, key by key, where a hidden key's V is no number: hidden keys are not touched. Slow, and
