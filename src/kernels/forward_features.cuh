@@ -73,7 +73,7 @@ struct DropKey {
   u32 k0, k1, offset;
 };
 HEED_DEVICE DropKey drop_key(const ForwardParams& p) {
-  const u64 seed = p.drop_state ? p.drop_state[0] : p.drop_seed, offset = p.drop_state ? p.drop_state[1] : p.drop_offset;
+  const u64 seed = p.drop_state ? p.drop_state[0] : p.drop_seed, offset = p.drop_state ? p.drop_state[p.drop_state_step] : p.drop_offset;
   return {u32(seed), u32(seed >> 32) ^ u32(offset >> 32), u32(offset)};
 }
 /// The 16 random bits of entry (i, j) of a head: heed/philox.hpp says which.
@@ -84,10 +84,16 @@ HEED_DEVICE u32 drop_word(const DropKey& key, u32 head_index, u32 i, u32 j) {
   return word >> (half % 2 * 16) & 0xffff;
 }
 
-/// tanh to f32 accuracy in absolute terms, which is what a logit needs: 1 - 2 / (e^2x + 1).
+/// tanh: an odd polynomial near 0, where 1 - 2 / (e^2x + 1) would lose its digits, that formula elsewhere.
 HEED_DEVICE float tanh_exact(float x) {
-  const float e = exp2_approx(x * (2.0f * kLog2e));
-  return 1.0f - 2.0f * reciprocal(e + 1.0f);
+  const float z = x * x;
+  float poly = __fmaf_rn(-5.70498872745e-3f, z, 2.06390887954e-2f);
+  poly = __fmaf_rn(poly, z, -5.37397155531e-2f);
+  poly = __fmaf_rn(poly, z, 1.33314422036e-1f);
+  poly = __fmaf_rn(poly, z, -3.33332819422e-1f);
+  const float near = __fmaf_rn(poly * z, x, x);
+  const float far = 1.0f - 2.0f * reciprocal(exp2_approx(x * (2.0f * kLog2e)) + 1.0f);
+  return fabsf(x) < 0.625f ? near : far;
 }
 
 /// What one query row knows of the features. Rows behind the end of the sequence read the last row's.
