@@ -8,6 +8,12 @@ namespace heed::kernels {
 
 HEED_DEVICE u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
 
+/// x, but nobody can tell: what depends on it is computed where it is used, not kept in registers around a loop.
+HEED_DEVICE u32 fresh(u32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 /// Sixteen bytes to shared memory, of which the first `bytes` are read and the rest are zero. Both ends are aligned.
 HEED_DEVICE void copy_16(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

@@ -18,14 +18,15 @@ struct PortableConfig {
   bool aligned = true;          ///< rows of q, k, v begin at multiples of 16 bytes and their elements are neighbours
   ForwardFeatures features = {};
 
-  static constexpr int kMaxPassDv = 256;
-
   constexpr int element_bytes() const { return type == Element::f32 ? 4 : 2; }
   constexpr int threads() const { return 32 * warps; }
   constexpr int tile_q() const { return warps * warp_rows; }
-  /// O is wider than the registers: it is computed in column passes, each with all the scores.
-  constexpr int pass_d_v() const { return d_v < kMaxPassDv ? d_v : kMaxPassDv; }
-  constexpr int passes() const { return d_v / pass_d_v(); }
+  /// Where O is wider than the registers it is computed in passes over its columns, each with all the scores.
+  constexpr int pass_d_v() const {
+    const int most = type == Element::f32 && !aligned ? 128 : 256;
+    return d_v < most ? d_v : most;
+  }
+  constexpr int passes() const { return (d_v + pass_d_v() - 1) / pass_d_v(); }
 
   constexpr int q_bytes() const { return tile_q() * d * element_bytes(); }
   constexpr int k_bytes() const { return tile_k * d * element_bytes(); }
@@ -67,4 +68,52 @@ constexpr int head_tile(int d) {
     if (d <= tile) return tile;
   return 0;
 }
+
+/// The configuration that is shipped for a problem, on a GPU that gives a CTA max_shared_bytes. None of them spills.
+constexpr PortableConfig portable_config(Element type, Element output, int d, int d_v, bool aligned,
+                                         const ForwardFeatures& features, int max_shared_bytes) {
+  PortableConfig c{.type = type,
+                   .output = output,
+                   .d = head_tile(d),
+                   .d_v = head_tile(d_v),
+                   .aligned = aligned,
+                   .features = features};
+  // What features need of the registers: masks little, lengths and two-sided windows some, the rest a lot.
+  const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
+  const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
+  const int width = c.pass_d_v();
+  c.warp_rows = width <= 128 ? 32 : 16;
+  c.warps = 4;
+  c.stages = 1;
+  if (type == Element::f32) {
+    c.tile_k = width <= 64 ? (heavy ? 32 : 64) : light ? 32 : 16;
+  } else if (width <= 64) {
+    c.tile_k = 64;
+    c.stages = 2;
+    c.q_in_registers = c.d <= 64 && !heavy;
+  } else if (width <= 128) {
+    c.tile_k = light ? 64 : 32;
+    c.stages = light ? 1 : 2;
+  } else {
+    c.tile_k = heavy ? 32 : 64;
+    c.warps = 8;
+  }
+  while (c.shared_bytes() > max_shared_bytes) {
+    if (c.stages > 1) {
+      --c.stages;
+    } else if (c.tile_k > 32) {
+      c.tile_k = 32;
+    } else if (c.warps > 4) {
+      c.warps /= 2;
+    } else if (c.tile_k > 16) {
+      c.tile_k = 16;
+    } else if (c.warps > 1) {
+      c.warps /= 2;
+    } else {
+      break;
+    }
+  }
+  return c;
+}
+
 }  // namespace heed::kernels

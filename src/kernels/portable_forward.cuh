@@ -69,20 +69,21 @@ struct KeyBlocks {
 /// 16 rows of O from a warp's registers to global memory, columns [first_column, first_column + kDv).
 template <class T, class Output, int kDv>
 HEED_DEVICE void store_rows(const ForwardParams& p, const Sequence& q, const PortableTile& t, int first_row,
-                            int first_column, const float (&o)[kDv / 2], const float (&factor)[2], int lane) {
+                            int first_column, const float (&o)[kDv / 2], const float (&factor)[2], u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
   using Raw = typename Output::Raw;
   Raw* const base = static_cast<Raw*>(p.o) + t.batch * p.o_steps.batch + t.head * p.o_steps.head;
   const i64 step = p.o_steps.column;
   const bool fours = step == 1 && p.o_steps.row % 4 == 0 && reinterpret_cast<u64>(base) % (4 * sizeof(Raw)) == 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int i = first_row + lane / 4 + 8 * half;
+    const int i = first_row + int(lane / 4) + 8 * half;
     Raw* const row = base + (i64(q.q_row) + i) * p.o_steps.row;
 #pragma unroll
     for (int n = 0; n < kDv / 16; ++n) {
       // Four neighbouring columns: pairs of lanes exchange what mma scattered over two groups of eight columns.
       float x[4] = {o[8 * n + 2 * half], o[8 * n + 2 * half + 1], o[8 * n + 4 + 2 * half], o[8 * n + 5 + 2 * half]};
-      int column = first_column + 16 * n + lane % 4 * 4;
+      int column = first_column + 16 * n + int(lane % 4 * 4);
       if constexpr (sizeof(typename T::Raw) == 2) {
         const bool odd = lane % 2;
         const float other0 = __shfl_xor_sync(0xffffffffu, odd ? x[0] : x[2], 1);
@@ -91,7 +92,7 @@ HEED_DEVICE void store_rows(const ForwardParams& p, const Sequence& q, const Por
         x[1] = odd ? other1 : x[1];
         x[2] = odd ? x[2] : other0;
         x[3] = odd ? x[3] : other1;
-        column = first_column + 16 * n + lane % 2 * 8 + lane % 4 / 2 * 4;
+        column = first_column + 16 * n + int(lane % 2 * 8 + lane % 4 / 2 * 4);
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e) x[e] *= factor[half];
@@ -128,7 +129,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
   const u32 q_at = shared_address(heed_shared);  // [tile_q, d]
   const u32 k_at = q_at + C.q_bytes();           // [stages][tile_k, d]
   const u32 v_at = k_at + kStages * kKBytes;     // [stages][tile_k, pass_d_v]
-  const int thread = threadIdx.x, lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
+  const u32 thread = threadIdx.x;
+  const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
   const u32 warp_q_at = q_at + warp * kWarpRows * kD * u32(sizeof(Raw));
   const u32 warp_weights_at = v_at + kStages * kVBytes + warp * kWarpRows * kN * 4;  // [warp_rows, tile_k], f32 only
 
@@ -156,9 +158,6 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
                              q.k_row * p.k_steps.row,
                          p.k_steps.row, p.k_steps.column, q.s_k, p.d};
 
-    RowFeatures<F, T> rows[kM][2];
-#pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) rows[r / 2][r % 2].set(p, q, t.batch, t.head, warp_row + 8 * r + lane / 4);
     const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
 
 #pragma unroll 1
@@ -247,13 +246,19 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
 
         if (seen) {
           const bool edge = first_key + kN > clear_end || first_key < clear_begin;
+          if (F.changes_scores() || F.bit_masks() || edge) {
 #pragma unroll
-          for (int m = 0; m < kM; ++m) {
-            if constexpr (F.changes_scores()) change_scores<F, T>(p, rows[m], s[m], first_key, q.s_k, lane);
-            if constexpr (F.bit_masks()) {
-              hide_by_bits<F, T>(p, rows[m], s[m], first_key, q.s_k, lane);
-            } else if (edge) {
-              hide_outside_window<F, T>(rows[m], s[m], first_key, lane);
+            for (int m = 0; m < kM; ++m) {
+              RowFeatures<F, T> rows[2];  // found anew for each block: registers are dearer
+              const int row = int(fresh(warp_row + 16 * m + lane / 4));
+              rows[0].set(p, q, t.batch, t.head, row);
+              rows[1].set(p, q, t.batch, t.head, row + 8);
+              if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+              if constexpr (F.bit_masks()) {
+                hide_by_bits<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+              } else if (edge) {
+                hide_outside_window<F, T>(rows, s[m], first_key, lane);
+              }
             }
           }
 
@@ -305,7 +310,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           if constexpr (F.dropout) {
 #pragma unroll
             for (int m = 0; m < kM; ++m)
-              drop(p, drop_words, u32(t.batch) * p.heads + t.head, s[m], warp_row + 16 * m, first_key, lane);
+              drop(p, {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}, u32(t.batch) * p.heads + t.head, s[m], warp_row + 16 * m, first_key, lane);
           }
 
           const u32 v_now = v_at + slot * kVBytes;
@@ -319,25 +324,37 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
       }
 
       if (warp_row < q.s_q) {
+        float factor[kM][2];
+        u32 careful = 0;  // bit m: O of these 16 rows has met a hidden V that is no number
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
-          float factor[2];
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             float total = sum[m][half];
             total += __shfl_xor_sync(0xffffffffu, total, 1);
             total += __shfl_xor_sync(0xffffffffu, total, 2);
             const RowEnd end = end_row<F>(p, t.head, top[m][half], total);
-            factor[half] = end.factor;
+            factor[m][half] = end.factor;
             const int row = warp_row + 16 * m + 8 * half + lane / 4;
             if (p.lse && pass == 0 && lane % 4 == 0 && row < q.s_q)
               p.lse[t.batch * p.lse_steps.batch + t.head * p.lse_steps.head +
                     (i64(q.q_row) + row) * p.lse_steps.row] = end.lse;
           }
           if (F.hides() && spoilt(o[m])) {
-            careful_rows<F, T, Output, C.d_v>(p, q, t.batch, t.head, warp_row + 16 * m, top[m], factor, lane);
+            careful |= 1u << m;
           } else {
-            store_rows<T, Output, kDv>(p, q, t, warp_row + 16 * m, pass * kDv, o[m], factor, lane);
+            store_rows<T, Output, kDv>(p, q, t, warp_row + 16 * m, pass * kDv, o[m], factor[m], lane);
+          }
+        }
+        if constexpr (F.hides()) {
+#pragma unroll 1
+          for (int m = 0; careful != 0; ++m, careful >>= 1) {
+            if (careful % 2 == 0) continue;
+            const float its_top[2] = {m == 0 ? top[0][0] : top[kM - 1][0], m == 0 ? top[0][1] : top[kM - 1][1]};
+            const float its_factor[2] = {m == 0 ? factor[0][0] : factor[kM - 1][0],
+                                         m == 0 ? factor[0][1] : factor[kM - 1][1]};
+            careful_rows<F, T, Output, C.d_v>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, its_factor,
+                                              fresh(lane));
           }
         }
       }

@@ -32,22 +32,23 @@ struct Matrix {
 /// Rows first_row .. of `from` -> a tile [kRows, kColumns] at `to`, by all threads of the CTA. Where the memory allows
 /// it the copies are asynchronous; either way the tile is there after wait_copies and a barrier.
 template <class T, int kRows, int kColumns, int kThreads, bool kAligned>
-HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, int thread) {
+HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thread_index) {
+  const u32 thread = fresh(thread_index);
   using Raw = typename T::Raw;
   constexpr int kElements = 16 / sizeof(Raw), kChunks = kColumns / kElements;
   if constexpr (kAligned) {
     // Neighbouring threads take the chunks of a 128-byte (or 64-byte) piece of a row.
     constexpr int kPiece = kChunks % 8 == 0 ? 8 : 4, kStep = kThreads / kPiece;
-    const int chunk = thread % kPiece;
+    const u32 chunk = thread % kPiece;
 #pragma unroll
     for (int r = 0; r < kRows; r += kStep) {
-      const int row = r + thread / kPiece;
+      const int row = r + int(thread / kPiece);
       if (kRows % kStep != 0 && row >= kRows) break;
       const bool inside = first_row + row < from.rows;
       const Raw* source = from.data + (inside ? first_row + row : 0) * from.row_step;
 #pragma unroll
       for (int piece = 0; piece < kChunks; piece += kPiece) {
-        const int column = (piece + chunk) * kElements;
+        const int column = int(piece + chunk) * kElements;
         const int elements = max(min(from.columns - column, kElements), 0);
         copy_16(to + chunk_offset<kChunks>(row, piece + chunk), source + (elements > 0 ? column : 0),
                 inside ? elements * int(sizeof(Raw)) : 0);
@@ -57,8 +58,8 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, int thr
     // Neighbouring threads follow the memory: down a column where the rows are neighbours (a column-major V).
     const bool down = from.row_step == 1;
     if constexpr (sizeof(Raw) == 4) {
-#pragma unroll 4
-      for (int i = thread; i < kRows * kColumns; i += kThreads) {
+#pragma unroll 1
+      for (u32 i = thread; i < kRows * kColumns; i += kThreads) {
         const int row = down ? i % kRows : i / kColumns, column = down ? i / kRows : i % kColumns;
         const bool inside = first_row + row < from.rows && column < from.columns;
         const Raw* source = from.data + (inside ? (first_row + row) * from.row_step + column * from.column_step : 0);
@@ -66,7 +67,7 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, int thr
       }
     } else {
 #pragma unroll 2
-      for (int i = thread; i < kRows * kChunks; i += kThreads) {
+      for (u32 i = thread; i < kRows * kChunks; i += kThreads) {
         const int row = down ? i % kRows : i / kChunks, chunk = down ? i / kRows : i % kChunks;
         const bool inside = first_row + row < from.rows;
         const Raw* source = from.data + (inside ? first_row + row : 0) * from.row_step;
@@ -85,16 +86,26 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, int thr
   }
 }
 
-/// Q of a warp as the left operand of mma: q[16 rows][16 columns], as often as asked for.
+/// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come row
+/// by row. The same for all operands, so that they share these offsets.
+template <int kChunks>
+HEED_DEVICE u32 matrices_offset(u32 row, u32 chunk, u32 lane) {
+  return chunk_offset<kChunks>(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
+}
+
+/// The left operand Q [16, 16] of mma from rows 16 * m and columns 16 * step on.
 template <int kD>
-HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, int lane) {
-  load_matrices(q, q_rows + chunk_offset<kD / 8>(16 * m + lane % 16, 2 * step + lane / 16));
+HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) {
+  u32 x[4];
+  load_matrices(x, q_rows + matrices_offset<kD / 8>(16 * m, 2 * step, lane));
+  q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
 }
 
 /// s [16 * kM, kN] = Q [16 * kM, kD] K^T [kD, kN] on the tensor cores. q_rows is the warp's Q in shared memory, q its
 /// fragments where they stay in registers (kQSteps = kD / 16, else 1).
 template <class T, int kD, int kN, int kM, int kQSteps>
-HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at, int lane) {
+HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -114,7 +125,7 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 #pragma unroll
     for (int n = 0; n < kN / 16; ++n) {
       u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
-      load_matrices(b, k_at + chunk_offset<kD / 8>(16 * n + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+      load_matrices(b, k_at + matrices_offset<kD / 8>(16 * n, 2 * step, lane));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         multiply_add<T>(s[m] + 8 * n, a[m], b[0], b[1]);
@@ -126,7 +137,8 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 
 /// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
 template <class T, int kDv, int kN, int kM>
-HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at, int lane) {
+HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int step = 0; step < kN / 16; ++step) {
     u32 a[kM][4];
@@ -136,12 +148,12 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
       for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
 #pragma unroll
     for (int n = 0; n < kDv / 16; ++n) {
-      u32 b[4];  // columns 0..7: keys 0..7, 8..15; columns 8..15: the same
-      load_transposed(b, v_at + chunk_offset<kDv / 8>(16 * step + lane % 16, 2 * n + lane / 16));
+      u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
+      load_transposed(b, v_at + matrices_offset<kDv / 8>(16 * step, 2 * n, lane));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[1]);
-        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[2], b[3]);
+        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[2]);
+        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[1], b[3]);
       }
     }
   }
@@ -149,7 +161,8 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
 
 /// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes four columns at a time. Only d columns count.
 template <int kD, int kN, int kM>
-HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at, int d, int lane) {
+HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at, int d, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -180,7 +193,8 @@ HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at,
 /// for 2 * kM rows and kDv / 4 columns.
 template <int kDv, int kN, int kM>
 HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 rows_at, u32 v_at,
-                                     int lane) {
+                                     u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll
