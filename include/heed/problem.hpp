@@ -84,7 +84,8 @@ class HEED_API Problem {
   Problem& math(Math v);
   Problem& accumulate(DataType v);
   Problem& deterministic(bool v);
-  Problem& aligned(bool v);  ///< GPU memory: q, k, v and o begin at multiples of 16 bytes, as memory from an allocator does
+  Problem& aligned(
+      bool v);  ///< GPU memory: q, k, v and o begin at multiples of 16 bytes, as memory from an allocator does
 
   Operation operation() const { return operation_; }
   DataType type() const { return type_; }

@@ -22,8 +22,8 @@ int device_of(const ForwardArgs& args, const Device& planned) {
   }
   const Device& here = devices().at(static_cast<std::size_t>(device));
   if (here.sm != planned.sm)
-    throw core::invalid("the tensors are on GPU {} (sm_{}), the plan was made for sm_{}: make a plan on that GPU.", device,
-                        here.sm, planned.sm);
+    throw core::invalid("the tensors are on GPU {} (sm_{}), the plan was made for sm_{}: make a plan on that GPU.",
+                        device, here.sm, planned.sm);
   return device;
 }
 
@@ -53,8 +53,7 @@ std::unique_ptr<LoadedKernel> CudaForwardKernel::compile(const KernelSource& sou
 }
 
 void CudaForwardKernel::compile_randval(const Problem& problem, Compiled& compiled) const {
-  if (problem.randval())
-    compiled.randval = compile(randval_source(), "sm_" + std::to_string(state_->device.sm), 0);
+  if (problem.randval()) compiled.randval = compile(randval_source(), "sm_" + std::to_string(state_->device.sm), 0);
 }
 
 void CudaForwardKernel::run(const dispatch::ForwardCall& call) const {

@@ -16,7 +16,8 @@ namespace heed::cuda {
 struct EngineState {
   EngineState(Device gpu, JitOptions options) : device(std::move(gpu)), jit(std::move(options)) {}
 
-  const Device device;  ///< the one that selection is for; others of the same architecture run its plans, too
+  const Device device;        ///< the one that selection is for; others of the same architecture run its plans, too
+  std::string portable_arch;  ///< what the portable family is compiled for
   Jit jit;
   DeviceScratch scratch;
 };

@@ -67,8 +67,7 @@ kernels::ForwardFeatures features_of(const Problem& problem) {
   features.negative_scale = problem.scale() < 0;
   features.soft_cap = problem.soft_cap() > 0;
   if (problem.bias())
-    features.bias =
-        problem.bias()->type == DataType::f32 ? kernels::BiasType::f32 : kernels::BiasType::as_input;
+    features.bias = problem.bias()->type == DataType::f32 ? kernels::BiasType::f32 : kernels::BiasType::as_input;
   features.alibi = problem.alibi() != Alibi::none;
   features.sink = problem.sink();
   features.dropout = problem.dropout() > 0;

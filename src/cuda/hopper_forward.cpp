@@ -1,9 +1,8 @@
 #include "cuda/hopper_forward.hpp"
 
+#include "cuda/expected_work.hpp"
 #include "cuda/kernel_text.hpp"
 #include "cuda/tensor_map.hpp"
-
-#include <heed/work.hpp>
 
 #include <algorithm>
 #include <array>
@@ -23,8 +22,8 @@ using kernels::HopperConfig;
 using kernels::Turns;
 
 /// Everything but a V whose keys are neighbours.
-constexpr Set<Feature> kAllFeatures{Feature::lse,     Feature::bias,      Feature::alibi,      Feature::soft_cap,
-                                    Feature::sink,    Feature::dropout,   Feature::randval,    Feature::bool_mask,
+constexpr Set<Feature> kAllFeatures{Feature::lse,        Feature::bias,           Feature::alibi,   Feature::soft_cap,
+                                    Feature::sink,       Feature::dropout,        Feature::randval, Feature::bool_mask,
                                     Feature::block_mask, Feature::logical_lengths};
 constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink};
 constexpr Set<MaskClass> kFull{MaskClass::none}, kCausal{MaskClass::causal};
@@ -57,7 +56,9 @@ constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, cons
                             .tile_q = config.tile_q(),
                             .tile_k = config.tile_k,
                             .notes = notes}},
-          config, from_s_k, to_s_k};
+          config,
+          from_s_k,
+          to_s_k};
 }
 
 constexpr std::array kLines{
@@ -67,10 +68,10 @@ constexpr std::array kLines{
     line("hopper_fwd_d64_causal", lean(signature(dims(8, 64), dims(8, 64)), kCausal),
          {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
          "4 free warpgroups, lazy maximum"),
-    line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)),
-         {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups, every feature"),
-    line("hopper_fwd_d96", signature(dims(8, 96), dims(8, 96)),
-         {.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups"),
+    line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},
+         "3 free warpgroups, every feature"),
+    line("hopper_fwd_d96", signature(dims(8, 96), dims(8, 96)), {.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3},
+         "3 free warpgroups"),
     line("hopper_fwd_d128_short", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 128, .warpgroups = 2, .k_stages = 2, .v_stages = 2},
          "2 free warpgroups, wide blocks", 0, 1024),
@@ -85,8 +86,16 @@ constexpr std::array kLines{
     line("hopper_fwd_d192", signature(dims(8, 192), dims(8, 192)),
          {.d = 192, .d_v = 192, .tile_k = 64, .warpgroups = 2, .k_stages = 2, .v_stages = 2}, "2 free warpgroups"),
     line("hopper_fwd_d256", signature(dims(8, 256), dims(8, 256)),
-         {.d = 256, .d_v = 256, .tile_k = 64, .warpgroups = 2, .k_stages = 2, .v_stages = 2, .q_buffers = 1,
-          .turns = Turns::products, .lazy_maximum = false, .own_o_memory = true},
+         {.d = 256,
+          .d_v = 256,
+          .tile_k = 64,
+          .warpgroups = 2,
+          .k_stages = 2,
+          .v_stages = 2,
+          .q_buffers = 1,
+          .turns = Turns::products,
+          .lazy_maximum = false,
+          .own_o_memory = true},
          "2 warpgroups in turns, O through memory of its own"),
 };
 
@@ -119,7 +128,7 @@ class HopperForward final : public CudaForwardKernel {
     // The tile that is computed, whole, at a rate that grows with d; what is measured to be worse here counts a
     // fifth more, and general kernels a tenth more than those for the case.
     const HopperConfig& c = line_.config;
-    const double pairs = work_of(problem).visible_pairs;
+    const double pairs = expected_pairs(problem);
     const double rate = (c.d_v >= 128 ? 600e12 : 500e12);
     const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
     const double fit = (tuned ? 1.0 : 1.2) * (line_.spec.signature.modes.is_any() ? 1.1 : 1.0);
@@ -162,7 +171,8 @@ class HopperForward final : public CudaForwardKernel {
     const std::int64_t tiles =
         group ? (ceil_div(problem.total_q(), config.tile_q()) + problem.batch()) * problem.heads_q()
               : p.row_tiles * problem.heads_q() * problem.batch();
-    const std::int64_t blocks = std::min<std::int64_t>(tiles, devices().at(static_cast<std::size_t>(device)).multiprocessors);
+    const std::int64_t blocks =
+        std::min<std::int64_t>(tiles, devices().at(static_cast<std::size_t>(device)).multiprocessors);
     void* parameters[] = {&q.map, &k.map, &v.map, &o.map, &p};
     compiled.main->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                           static_cast<CUstream>(call.stream), parameters);

@@ -59,11 +59,10 @@ std::string suffix(const ForwardFeatures& f) {
 }  // namespace
 
 KernelSource kernel_source(const kernels::HopperConfig& c) {
-  return {
-      fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
-                  suffix(c.features)),
-      fmt::format(
-          R"(#include "hopper_forward.cuh"
+  return {fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
+                      suffix(c.features)),
+          fmt::format(
+              R"(#include "hopper_forward.cuh"
 using namespace heed::kernels;
 
 constexpr HopperConfig kConfig{{
@@ -79,9 +78,9 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
   hopper_forward<kConfig>(q, k, v, o, p);
 }}
 )",
-          text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
-          text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
-          c.q_in_registers, c.own_o_memory, initializer(c.features))};
+              text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
+              text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
+              c.q_in_registers, c.own_o_memory, initializer(c.features))};
 }
 
 KernelSource kernel_source(const kernels::PortableConfig& c) {

@@ -45,9 +45,8 @@ CUfunction LoadedKernel::function(int device) const {
 }
 
 void LoadedKernel::launch(int device, unsigned blocks, unsigned threads, CUstream stream, void** parameters) const {
-  const CUresult result =
-      Driver::get()->cuLaunchKernel(function(device), blocks, 1, 1, threads, 1, 1,
-                                    static_cast<unsigned>(shared_bytes_), stream, parameters, nullptr);
+  const CUresult result = Driver::get()->cuLaunchKernel(
+      function(device), blocks, 1, 1, threads, 1, 1, static_cast<unsigned>(shared_bytes_), stream, parameters, nullptr);
   if (result != kSuccess) [[unlikely]]
     throw error_of(result, "launching kernel " + name_);
 }

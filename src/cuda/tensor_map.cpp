@@ -21,10 +21,10 @@ MappedTensor map_tensor(const void* data, DataType type, const Strides& strides,
                                            count(strides.head, heads), count(strides.batch, batch)};
   const std::array<std::uint64_t, 3> steps{bytes(strides.sequence), bytes(strides.head), bytes(strides.batch)};
   const std::array<std::uint32_t, 4> box{64, box_rows, 1, 1}, every{1, 1, 1, 1};
-  check(Driver::get()->cuTensorMapEncodeTiled(&mapped.map, type == DataType::f16 ? TensorMapType::f16 : TensorMapType::bf16,
-                                              4, const_cast<void*>(data), sizes.data(), steps.data(), box.data(),
-                                              every.data(), TensorMapInterleave::none, TensorMapSwizzle::bytes_128,
-                                              TensorMapL2::bytes_256, TensorMapFill::zero),
+  check(Driver::get()->cuTensorMapEncodeTiled(
+            &mapped.map, type == DataType::f16 ? TensorMapType::f16 : TensorMapType::bf16, 4, const_cast<void*>(data),
+            sizes.data(), steps.data(), box.data(), every.data(), TensorMapInterleave::none,
+            TensorMapSwizzle::bytes_128, TensorMapL2::bytes_256, TensorMapFill::zero),
         "describing a tensor to TMA");
   return mapped;
 }

@@ -1,13 +1,14 @@
 #include "dispatch/engines.hpp"
 
 #include "cpu/engine.hpp"
+#include "cuda/engine.hpp"
 
 namespace heed::dispatch {
 
 Engines make_engines(std::optional<CpuIsa> max_cpu_isa) {
   Engines engines;
   engines.present.push_back(cpu::make_cpu_engine({.max_isa = max_cpu_isa}));
-  engines.missing.push_back({EngineKind::cuda, "this build has no CUDA engine"});
+  engines.present.push_back(cuda::make_cuda_engine({}));
   return engines;
 }
 

@@ -92,15 +92,15 @@ constexpr ForwardRule kDeterminism{"determinism", "deterministic means the same 
                                      return "the order of its sums may change from run to run";
                                    }};
 
-constexpr ForwardRule kLengths{
-    "lengths", "row numbers have a limit in a kernel", [](const Problem& p, const ForwardKernel& k) -> Broken {
-      const bool group = p.mode() == Mode::group;
-      if (auto broken = unless_has(k.signature().lengths, group ? p.total_q() : p.s_q(), "q has rows:",
-                                   group ? p.total_q() : p.s_q()))
-        return broken;
-      return unless_has(k.signature().lengths, group ? p.total_k() : p.s_k(), "k has rows:",
-                        group ? p.total_k() : p.s_k());
-    }};
+constexpr ForwardRule kLengths{"lengths", "row numbers have a limit in a kernel",
+                               [](const Problem& p, const ForwardKernel& k) -> Broken {
+                                 const bool group = p.mode() == Mode::group;
+                                 if (auto broken = unless_has(k.signature().lengths, group ? p.total_q() : p.s_q(),
+                                                              "q has rows:", group ? p.total_q() : p.s_q()))
+                                   return broken;
+                                 return unless_has(k.signature().lengths, group ? p.total_k() : p.s_k(),
+                                                   "k has rows:", group ? p.total_k() : p.s_k());
+                               }};
 
 constexpr ForwardRule kTmaType{"tma-type", "a kernel that stores by TMA writes o in the type of q",
                                [](const Problem& p, const ForwardKernel& k) -> Broken {
@@ -147,8 +147,9 @@ constexpr ForwardRule kTmaStride{
     "tma-stride", "TMA needs every stride but the innermost, which is 1, to be a multiple of 16 bytes",
     [](const Problem& p, const ForwardKernel& k) { return k.signature().tma ? tma_stride_broken(p) : std::nullopt; }};
 
-constexpr std::array kRules{kOperation, kTypes,    kOutputTypes, kHeadDim, kHeadDimV, kMath,    kMode,    kMask,    kFeatures,
-                            kRowCount,  kAccumulate, kDeterminism, kLengths, kTmaType,  kTmaBase, kTmaKeys, kTmaStride};
+constexpr std::array kRules{kOperation, kTypes,   kOutputTypes, kHeadDim,  kHeadDimV,   kMath,
+                            kMode,      kMask,    kFeatures,    kRowCount, kAccumulate, kDeterminism,
+                            kLengths,   kTmaType, kTmaBase,     kTmaKeys,  kTmaStride};
 
 }  // namespace
 

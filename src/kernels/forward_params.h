@@ -66,7 +66,7 @@ struct ForwardParams {
   unsigned long long drop_seed, drop_offset;
   const unsigned long long* drop_state;  ///< {seed, offset} in GPU memory instead, or null
   long long drop_state_step;
-  unsigned short* randval;               ///< [b, h, s_q, s_k], for the kernel that writes it
+  unsigned short* randval;  ///< [b, h, s_q, s_k], for the kernel that writes it
   Steps randval_steps;
 
   // The Hopper family alone.

@@ -28,10 +28,10 @@ struct HopperConfig {
   int q_buffers = 2;
   Turns turns = Turns::free;
   Persistence persistence = Persistence::dynamic;
-  bool lazy_maximum = true;    ///< no row maximum in unmasked blocks unless the row sums ask for one
-  int rescale_threshold = 8;   ///< O is rescaled when a maximum grows by more than this, in log2 units; 0: always
+  bool lazy_maximum = true;   ///< no row maximum in unmasked blocks unless the row sums ask for one
+  int rescale_threshold = 8;  ///< O is rescaled when a maximum grows by more than this, in log2 units; 0: always
   bool q_in_registers = false;
-  bool own_o_memory = false;   ///< O leaves through memory of its own instead of its Q tile's
+  bool own_o_memory = false;  ///< O leaves through memory of its own instead of its Q tile's
   ForwardFeatures features = {};
 
   constexpr int tile_q() const { return 64 * warpgroups; }
@@ -67,9 +67,7 @@ struct HopperConfig {
   constexpr int most_skipped() const { return (64 * (warpgroups - 1) + tile_k - 1) / tile_k; }
 
   /// Registers of a thread that hold O, S, P (and Q).
-  constexpr int operand_registers() const {
-    return d_v / 2 + tile_k / 2 + tile_k / 4 + (q_in_registers ? d / 4 : 0);
-  }
+  constexpr int operand_registers() const { return d_v / 2 + tile_k / 2 + tile_k / 4 + (q_in_registers ? d / 4 : 0); }
 
   /// Which limit this combination breaks; null: it can be compiled.
   constexpr const char* impossible() const {
