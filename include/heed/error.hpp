@@ -13,6 +13,7 @@ enum class ErrorCode {
   unsupported = 2,       ///< every engine declined; the text names each kernel and the rule that excluded it
   out_of_memory = 3,     ///< a buffer heed needs for itself could not be had
   internal = 4,          ///< a defect in heed
+  device_failed = 5,     ///< a GPU or its driver failed; the text says whether this process can go on
 };
 
 /// The one exception heed throws. Checks that can be asked for their opinion (Problem::validate) return it as a value;

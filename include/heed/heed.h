@@ -49,7 +49,8 @@ typedef enum heed_status {
   HEED_INVALID_ARGUMENT = 1, /* a rule of the contract is broken */
   HEED_UNSUPPORTED = 2,      /* it makes sense, but no kernel here computes it; the message names each and its reason */
   HEED_OUT_OF_MEMORY = 3,
-  HEED_INTERNAL = 4 /* a defect in heed */
+  HEED_INTERNAL = 4,     /* a defect in heed */
+  HEED_DEVICE_FAILED = 5 /* a GPU or its driver failed; the message says whether this process can go on */
 } heed_status;
 
 /* Why the last call of this thread that failed did so. Valid until the next one that fails. Never NULL. */

@@ -35,6 +35,7 @@ static_assert(static_cast<int>(ErrorCode::invalid_argument) == HEED_INVALID_ARGU
 static_assert(static_cast<int>(ErrorCode::unsupported) == HEED_UNSUPPORTED);
 static_assert(static_cast<int>(ErrorCode::out_of_memory) == HEED_OUT_OF_MEMORY);
 static_assert(static_cast<int>(ErrorCode::internal) == HEED_INTERNAL);
+static_assert(static_cast<int>(ErrorCode::device_failed) == HEED_DEVICE_FAILED);
 
 template <class... Args>
 Error invalid(fmt::format_string<Args...> text, Args&&... args) {

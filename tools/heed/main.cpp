@@ -108,6 +108,7 @@ int guarded(const Words& words) {
       case ErrorCode::out_of_memory:
         return report(error.what(), kUnsupported);
       case ErrorCode::internal:
+      case ErrorCode::device_failed:
         break;
     }
     return report(error.what(), kWrong);

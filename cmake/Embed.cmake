@@ -1,0 +1,25 @@
+# Writes the files of src/kernels into one C++ source, as it is compiled into libheed:
+#   cmake -DFOLDER=<src/kernels> -DFILES=<a.h,b.cuh> -DOUTPUT=<file.cpp> -P Embed.cmake
+string(REPLACE "," ";" files "${FILES}")
+
+set(rows "")
+foreach(name IN LISTS files)
+  file(READ ${FOLDER}/${name} text)
+  string(APPEND rows "    {\"${name}\", R\"embedded(${text})embedded\"},\n")
+endforeach()
+
+file(WRITE ${OUTPUT} "// Written by cmake/Embed.cmake.
+#include \"cuda/embedded.hpp\"
+
+namespace heed::cuda {
+namespace {
+
+constexpr SourceFile kFiles[] = {
+${rows}};
+
+}  // namespace
+
+std::span<const SourceFile> embedded_sources() { return kFiles; }
+
+}  // namespace heed::cuda
+")

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "cuda/compiler.hpp"
+
+#include <span>
+
+namespace heed::cuda {
+
+/// Every file of src/kernels, as it was when heed was built (cmake/Embed.cmake), by name.
+std::span<const SourceFile> embedded_sources();
+
+}  // namespace heed::cuda
