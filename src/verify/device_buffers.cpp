@@ -115,9 +115,9 @@ void DeviceBuffers::download(const Buffers& buffers) {
   const DeviceGuard guard(ordinal_);
   const auto memory = buffers.memory();
   for (std::size_t i = 0; i < pieces_.size(); ++i)
-    check(driver().cuMemcpyDtoHAsync(memory.at(i).data(), address(pieces_[i].device), memory[i].size(),
-                                     handle(stream_)),
-          "copying a tensor from the GPU");
+    check(
+        driver().cuMemcpyDtoHAsync(memory.at(i).data(), address(pieces_[i].device), memory[i].size(), handle(stream_)),
+        "copying a tensor from the GPU");
   synchronize();
 }
 
@@ -126,8 +126,7 @@ std::span<std::byte> DeviceBuffers::workspace(std::size_t bytes) {
   const std::size_t guarded = rounded_up(bytes) + kWorkspaceGuard;
   std::byte* const memory = workspace_memory_.reserve(guarded);
   workspace_guard_ = {memory + bytes, guarded - bytes};
-  if (bytes > 0)
-    check(driver().cuMemsetD8Async(address(memory), 0, bytes, handle(stream_)), "clearing the workspace");
+  if (bytes > 0) check(driver().cuMemsetD8Async(address(memory), 0, bytes, handle(stream_)), "clearing the workspace");
   check(driver().cuMemsetD8Async(address(workspace_guard_.data()), kWorkspaceGuardByte, workspace_guard_.size(),
                                  handle(stream_)),
         "making the workspace's guard band");
