@@ -90,6 +90,8 @@ class HEED_API Context {
     int threads = 0;  ///< size of the pool; 0: usable_threads()
     std::string max_cpu_isa =
         {};  ///< "baseline", "avx2", "avx512", "avx512bf16", "amx"; empty: HEED_MAX_CPU_ISA, else the best here
+    /// "hopper" or "portable": only these kernels of the CUDA engine; empty: HEED_CUDA_FAMILY, else both
+    std::string cuda_family = {};
   };
 
   Context();
@@ -98,6 +100,9 @@ class HEED_API Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  /// The problem that these arguments pose to an engine; automatic: to the one in whose memory q lies. Throws Error
+  /// when a tensor is where that engine cannot reach it.
+  Problem problem(const ForwardArgs& args, EngineChoice engine = EngineChoice::automatic) const;
   Plan plan(const Problem& problem, const PlanOptions& options = {});
   Explanation explain(const Problem& problem, const PlanOptions& options = {});
   void forward(const ForwardArgs& args, const RunOptions& options = {});

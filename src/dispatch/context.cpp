@@ -23,6 +23,17 @@ std::optional<dispatch::CpuIsa> max_cpu_isa(const Context::Options& options) {
   return dispatch::parse_cpu_isa(wish, kVariable);
 }
 
+std::string cuda_family(const Context::Options& options) {
+  constexpr const char* kVariable = "HEED_CUDA_FAMILY";
+  const bool told = !options.cuda_family.empty();
+  const std::string family = told ? options.cuda_family : std::string(dispatch::environment(kVariable));
+  if (!family.empty() && family != "hopper" && family != "portable")
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}={} : the CUDA engine's families are hopper and portable; nothing means both.",
+                            told ? "cuda_family" : kVariable, family));
+  return family;
+}
+
 bool log_wanted() {
   const std::string_view wish = dispatch::environment("HEED_LOG");
   if (wish.empty() || wish == "0") return false;
@@ -64,7 +75,9 @@ std::shared_ptr<const Plan::Impl> Context::Impl::plan(const Problem& problem, co
 Context::Context() : Context(Options{}) {}
 
 Context::Context(const Options& options)
-    : Context(std::make_unique<Impl>(dispatch::make_engines(max_cpu_isa(options)), options.threads, log_wanted())) {}
+    : Context(std::make_unique<Impl>(
+          dispatch::make_engines({.max_cpu_isa = max_cpu_isa(options), .cuda_family = cuda_family(options)}),
+          options.threads, log_wanted())) {}
 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -79,13 +92,18 @@ Explanation Context::explain(const Problem& problem, const PlanOptions& options)
                                           {.engine = options.engine, .kernel = options.kernel});
 }
 
-void Context::forward(const ForwardArgs& args, const RunOptions& options) {
-  const EngineChoice engine =
-      options.engine == EngineChoice::automatic ? dispatch::engine_for(*impl_->registry, args) : options.engine;
+Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
+  if (engine == EngineChoice::automatic) engine = dispatch::engine_for(*impl_->registry, args);
   const dispatch::EngineKind kind =
       engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
   dispatch::check_places(*impl_->registry, args, kind);
-  const Problem problem = Problem::of(args, dispatch::memory_of(kind));
+  return Problem::of(args, dispatch::memory_of(kind));
+}
+
+void Context::forward(const ForwardArgs& args, const RunOptions& options) {
+  const EngineChoice engine =
+      options.engine == EngineChoice::automatic ? dispatch::engine_for(*impl_->registry, args) : options.engine;
+  const Problem problem = this->problem(args, engine);
   Executor& executor = options.executor == nullptr ? impl_->pool : *options.executor;
   const int workers = executor.concurrency();
   if (workers < 1 || workers > ThreadPool::kMaxThreads)

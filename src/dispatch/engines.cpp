@@ -5,10 +5,10 @@
 
 namespace heed::dispatch {
 
-Engines make_engines(std::optional<CpuIsa> max_cpu_isa) {
+Engines make_engines(const EngineOptions& options) {
   Engines engines;
-  engines.present.push_back(cpu::make_cpu_engine({.max_isa = max_cpu_isa}));
-  engines.present.push_back(cuda::make_cuda_engine({}));
+  engines.present.push_back(cpu::make_cpu_engine({.max_isa = options.max_cpu_isa}));
+  engines.present.push_back(cuda::make_cuda_engine({.family = options.cuda_family}));
   return engines;
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace heed::dispatch {
@@ -14,8 +15,14 @@ struct Engines {
   std::vector<Registry::MissingEngine> missing;  ///< those that this build does not have
 };
 
+/// What the context's options say about them.
+struct EngineOptions {
+  std::optional<CpuIsa> max_cpu_isa = {};
+  std::string cuda_family = {};  ///< "hopper" or "portable": only these kernels; empty: all
+};
+
 /// The engines of this build: the one list of them.
-Engines make_engines(std::optional<CpuIsa> max_cpu_isa);
+Engines make_engines(const EngineOptions& options);
 
 /// All their kernels. An engine that is not available here is missing, and its kernels are not asked for.
 std::shared_ptr<const Registry> make_registry(const Engines& engines);

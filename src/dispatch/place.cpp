@@ -16,19 +16,19 @@ EngineChoice engine_for(const Registry& registry, const ForwardArgs& args) {
   return registry.place_of(args.q.data) == Place::gpu ? EngineChoice::cuda : EngineChoice::cpu;
 }
 
+void check_place(const Registry& registry, std::string_view name, const void* memory, EngineKind engine) {
+  const Place wrong = engine == EngineKind::cuda ? Place::host : Place::gpu;
+  if (!registry.finds_places() || memory == nullptr || registry.place_of(memory) != wrong) return;
+  throw engine == EngineKind::cuda
+      ? core::invalid("{} lies in host memory: the CUDA engine reads GPU memory. Copy it there, or use the CPU engine.",
+                      name)
+      : core::invalid("{} lies in GPU memory: the CPU engine reads host memory. Copy it there, or use the CUDA engine.",
+                      name);
+}
+
 void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine) {
   if (!registry.finds_places()) return;
-  const Place wrong = engine == EngineKind::cuda ? Place::host : Place::gpu;
-  for (const core::NamedView& named : core::all_views(args)) {
-    if (named.view.data == nullptr || registry.place_of(named.view.data) != wrong) continue;
-    throw engine == EngineKind::cuda
-        ? core::invalid(
-              "{} lies in host memory: the CUDA engine reads GPU memory. Copy it there, or use the CPU engine.",
-              named.name)
-        : core::invalid(
-              "{} lies in GPU memory: the CPU engine reads host memory. Copy it there, or use the CUDA engine.",
-              named.name);
-  }
+  for (const core::NamedView& named : core::all_views(args)) check_place(registry, named.name, named.view.data, engine);
 }
 
 }  // namespace heed::dispatch

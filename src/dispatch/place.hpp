@@ -5,6 +5,7 @@
 #include "dispatch/arch.hpp"
 
 #include <cstdint>
+#include <string_view>
 
 namespace heed::dispatch {
 
@@ -22,7 +23,9 @@ constexpr Memory memory_of(EngineKind engine) { return engine == EngineKind::cud
 /// The engine for a call that leaves the choice to heed: the one whose memory q is in.
 EngineChoice engine_for(const Registry& registry, const ForwardArgs& args);
 
-/// Throws Error when a tensor of the call is where the engine cannot reach it.
+/// Throws Error when memory is where the engine cannot reach it.
+void check_place(const Registry& registry, std::string_view name, const void* memory, EngineKind engine);
+/// Likewise for every tensor of a call.
 void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine);
 
 }  // namespace heed::dispatch

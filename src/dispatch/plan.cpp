@@ -25,6 +25,8 @@ void check_workspace(const Plan::Impl& plan, std::span<const std::byte> workspac
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the workspace begins {} bytes behind a multiple of {}: it must be aligned to {} bytes.",
                             misaligned, kAlignment, kAlignment));
+  if (plan.workspace_bytes > 0)
+    dispatch::check_place(*plan.registry, "the workspace", workspace.data(), plan.kernel->arch().engine());
 }
 
 void check_call(const Plan::Impl& plan, const ForwardArgs& args, std::span<const std::byte> workspace) {

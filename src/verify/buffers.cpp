@@ -26,9 +26,7 @@ Buffers::Buffers(const Case& c, Executor* executor) : case_(c) {
   args_.mask = c.mask;
   args_.scale = c.scale;
   args_.soft_cap = c.soft_cap;
-  args_.dropout.p = c.p_drop;
-  args_.dropout.seed = c.drop_seed;
-  args_.dropout.offset = c.drop_offset;
+  make_dropout();
   args_.math = c.math;
   remember_inputs();
 }
@@ -80,8 +78,25 @@ void Buffers::make_sequences() {
   }
   args_.seqstart_q = add_indices("seqstart_q", start_q_);
   args_.seqstart_k = add_indices("seqstart_k", start_k_);
+  args_.max_s_q = c.told_q();
+  args_.max_s_k = c.told_k();
   if (!c.s_qpad.empty()) args_.seqlen_q = add_indices("seqlen_q", c.s_q);
   if (!c.s_kpad.empty()) args_.seqlen_k = add_indices("seqlen_k", c.s_k);
+}
+
+void Buffers::make_dropout() {
+  const Case& c = case_;
+  args_.dropout.p = c.p_drop;
+  args_.dropout.seed = c.drop_seed;
+  args_.dropout.offset = c.drop_offset;
+  if (!c.drop_state) return;
+  args_.dropout.state = add("dropout_state", DataType::i64, Shape::dense({2}, 0));
+  void* const state = inputs_["dropout_state"].data();
+  core::store_raw(state, 0, static_cast<std::int64_t>(c.drop_seed));
+  core::store_raw(state, 1, static_cast<std::int64_t>(c.drop_offset));
+  // Whoever reads these two instead makes another pattern.
+  args_.dropout.seed = ~c.drop_seed;
+  args_.dropout.offset = ~c.drop_offset;
 }
 
 // ---- q, k, v, o ----

@@ -7,6 +7,7 @@
 #include <heed/forward.hpp>
 
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,10 @@ class Buffers {
   const ForwardArgs& args() const { return args_; }
   /// For tests that want something else than the Case says.
   ForwardArgs& args() { return args_; }
+
+  /// All memory of every tensor, guard bands included, in an order that does not change: for engines that compute
+  /// elsewhere and bring back what has become of it.
+  std::vector<std::span<std::byte>> memory() const;
 
   /// Outputs back to NaN, for another run.
   void clear_outputs();
@@ -45,6 +50,7 @@ class Buffers {
   void make_slopes_and_sinks();
   void make_outputs();
   void make_sequences();
+  void make_dropout();
 
   Shape operand_shape(Operand which) const;
   OutputView add_indices(std::string_view name, const std::vector<std::int64_t>& values);

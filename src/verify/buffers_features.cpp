@@ -92,7 +92,7 @@ void fill_mask(const Case& c, void* memory, const ScoreTensor& tensor, std::int6
 
 void Buffers::make_bias_and_masks() {
   const Case& c = case_;
-  const std::int64_t s_q = c.longest_q(), s_k = c.longest_k();
+  const std::int64_t s_q = c.bound_q(), s_k = c.bound_k();
   if (c.bias) {
     const ScoreTensor tensor = score_tensor(c, c.bias->shape, s_q, s_k, ZeroStride::Tensor::bias);
     const OutputView view = add("bias", c.bias->type, tensor.shape);
@@ -146,7 +146,7 @@ void Buffers::make_outputs() {
   Shape lse = c.group() ? Shape::dense({c.h, c.total_q()}, c.row_gap) : Shape::dense({c.b, c.h, c.s_q[0]}, c.row_gap);
   if (heads_last && c.group()) lse.strides = {1, c.h + c.row_gap};
   if (heads_last && !c.group()) lse.strides = {c.s_q[0] * (c.h + c.row_gap), 1, c.h + c.row_gap};
-  const Shape randval = Shape::dense({c.b, c.h, c.longest_q(), c.longest_k()}, c.row_gap);
+  const Shape randval = Shape::dense({c.b, c.h, c.bound_q(), c.bound_k()}, c.row_gap);
   args_.o = add("o", c.o_type(), o);
   if (c.lse) args_.lse = add("lse", DataType::f32, lse);
   if (c.randval) args_.dropout.randval = add("randval", DataType::u16, randval);
@@ -174,6 +174,13 @@ void Buffers::make_outputs() {
     absurd.make_absurd();
     *view = view_of(outputs_[name], absurd, 0);
   }
+}
+
+std::vector<std::span<std::byte>> Buffers::memory() const {
+  std::vector<std::span<std::byte>> all;
+  for (const auto* buffers : {&inputs_, &outputs_})
+    for (const auto& [name, buffer] : *buffers) all.push_back(buffer.raw());
+  return all;
 }
 
 void Buffers::clear_outputs() {

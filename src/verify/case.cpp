@@ -27,6 +27,19 @@ void check_count(std::string_view what, const std::vector<std::int64_t>& list, s
     if (each < 0) throw core::invalid("{} holds {}; a length is 0 or more.", what, each);
 }
 
+/// A length of 0 cannot be told: where there are rows but none that counts, it is 1.
+std::int64_t told(std::int64_t max_s, std::int64_t longest, std::int64_t rows) {
+  return max_s == Case::kExactly ? std::max(longest, std::min<std::int64_t>(rows, 1)) : max_s;
+}
+
+void check_bound(std::string_view what, std::int64_t told, bool group, std::int64_t longest, std::int64_t rows) {
+  if (told == Case::kExactly) return;
+  if (!group) throw core::invalid("{} = {}: in batch mode the lengths tell it; leave it out.", what, told);
+  if (told != 0 && (told < longest || told > rows))
+    throw core::invalid("{} = {}: the longest of the sequences has {} rows, all of them {}; 0, -1 or a number between.",
+                        what, told, longest, rows);
+}
+
 void check_fits(std::string_view what, const std::vector<std::int64_t>& logical, std::string_view physical_name,
                 const std::vector<std::int64_t>& physical) {
   for (std::size_t i = 0; i < logical.size(); ++i) {
@@ -55,6 +68,14 @@ std::int64_t Case::logical_k(std::int64_t e) const {
 
 std::int64_t Case::longest_q() const { return longest(s_q); }
 std::int64_t Case::longest_k() const { return longest(s_k); }
+std::int64_t Case::told_q() const { return !group() ? 0 : told(max_s_q, longest_q(), total_q()); }
+std::int64_t Case::told_k() const { return !group() ? 0 : told(max_s_k, longest_k(), total_k()); }
+std::int64_t Case::bound_q(Memory memory) const {
+  return told_q() != 0 ? told_q() : group() && memory == Memory::gpu ? total_q() : longest_q();
+}
+std::int64_t Case::bound_k(Memory memory) const {
+  return told_k() != 0 ? told_k() : group() && memory == Memory::gpu ? total_k() : longest_k();
+}
 std::int64_t Case::total_q() const { return sum(s_qpad.empty() ? s_q : s_qpad); }
 std::int64_t Case::total_k() const { return sum(s_kpad.empty() ? s_k : s_kpad); }
 
@@ -69,6 +90,8 @@ void Case::check() const {
   if (!kv_eff_lens.empty()) check_count("kv_eff_lens", kv_eff_lens, group() ? 0 : b);
   if (!s_qpad.empty()) check_fits("s", s_q, "s_qpad", s_qpad);
   if (!s_kpad.empty()) check_fits("s_k", s_k, "s_kpad", s_kpad);
+  check_bound("max_s_q", max_s_q, group(), longest_q(), total_q());
+  check_bound("max_s_k", max_s_k, group(), longest_k(), total_k());
   check_fits("q_eff_lens", q_eff_lens, "s", s_q);
   check_fits("kv_eff_lens", kv_eff_lens, "s_k", s_k);
 

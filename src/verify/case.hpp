@@ -61,6 +61,9 @@ struct Case {
   std::vector<std::int64_t> q_eff_lens =
       {};  ///< batch mode: logical lengths, one for each batch entry; empty: not given
   std::vector<std::int64_t> kv_eff_lens = {};
+  /// Group mode, what is told of the longest sequence: kExactly, 0 for nothing, or a bound that may be larger.
+  std::int64_t max_s_q = kExactly, max_s_k = kExactly;
+  static constexpr std::int64_t kExactly = -1;
 
   // Types.
   DataType type = DataType::f16;
@@ -90,6 +93,7 @@ struct Case {
   double soft_cap = 0;
   double p_drop = 0;
   std::uint64_t drop_seed = 1, drop_offset = 0;
+  bool drop_state = false;  ///< seed and offset lie in memory, and others are in the call itself
   bool randval = false;
   bool lse = false;
 
@@ -105,9 +109,15 @@ struct Case {
   std::int64_t logical_k(std::int64_t entry) const;
   std::int64_t physical_q(std::int64_t entry) const;
   std::int64_t physical_k(std::int64_t entry) const;
-  /// The longest of them, which is s_q (s_k) of the bias, the masks and randval.
+  /// The longest of them.
   std::int64_t longest_q() const;
   std::int64_t longest_k() const;
+  /// Group mode: ForwardArgs::max_s_q (max_s_k).
+  std::int64_t told_q() const;
+  std::int64_t told_k() const;
+  /// s_q (s_k) of the problem, and so of the bias, the masks and randval.
+  std::int64_t bound_q(Memory memory = Memory::host) const;
+  std::int64_t bound_k(Memory memory = Memory::host) const;
   /// Rows of the packed tensors in group mode.
   std::int64_t total_q() const;
   std::int64_t total_k() const;

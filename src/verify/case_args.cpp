@@ -161,6 +161,8 @@ void read_sizes(const Reader& in, Case& c) {
   c.s_kpad = read_padding(in, c, "s_kpad");
   c.q_eff_lens = read_effective(in, c, "q_eff_lens");
   c.kv_eff_lens = read_effective(in, c, "kv_eff_lens");
+  c.max_s_q = in.integer("max_s_q", Case::kExactly);
+  c.max_s_k = in.integer("max_s_k", Case::kExactly);
 }
 
 DataType read_type(const Reader& in, const std::string& key) {
@@ -266,6 +268,7 @@ void read_meaning(const Reader& in, Case& c) {
   c.p_drop = in.number("p_drop");
   c.drop_seed = in.word("drop_seed");
   c.drop_offset = in.word("drop_offset");
+  c.drop_state = in.boolean("drop_prefs");
   c.randval = in.boolean("randval");
   c.lse = in.boolean("lse");
 }
@@ -302,7 +305,6 @@ void refuse_what_is_not_built(const Reader& in) {
            Later{"num_splits", {"0", "1"}, "no engine lets the caller choose the number of splits yet; 0 and 1 work."},
            Later{"page_block_size", {"0"}, "no engine reads a paged key/value cache yet."},
            Later{"cache_batch_idx", {"0"}, "no engine reads a key/value cache by slots yet."},
-           Later{"drop_prefs", {"0"}, "seed and offset in device memory come with the CUDA engine."},
            Later{"pack_gqa", {"1"}, "the engine decides itself how it shares keys between the query heads of a group."},
        }) {
     const std::string& text = in.text(key);
@@ -311,7 +313,7 @@ void refuse_what_is_not_built(const Reader& in) {
       in.choice<int>(
           key,
           {{"n", 0}, {"0", 0}, {"pt", 1}, {"1", 1}, {"bs", 2}, {"2", 2}, {"kvbs", 3}, {"3", 3}, {"mx", 4}, {"4", 4}});
-    } else if (key == "cache_batch_idx" || key == "drop_prefs" || key == "pack_gqa") {
+    } else if (key == "cache_batch_idx" || key == "pack_gqa") {
       in.boolean(key);
     } else {
       in.integer(key, key == "s_knew" ? -1 : 0);

@@ -19,6 +19,8 @@ constexpr std::array kKeys{
     CaseKey{"s_kpad", "-1", "group: key rows in memory, likewise; -1: as s_k", kSizes},
     CaseKey{"q_eff_lens", "", "batch: rows of q that count, l0,l1,...; a short list repeats its last number", kSizes},
     CaseKey{"kv_eff_lens", "", "batch: rows of k and v that count, likewise", kSizes},
+    CaseKey{"max_s_q", "-1", "group: what is told of the longest query sequence; -1: its length, 0: nothing", kSizes},
+    CaseKey{"max_s_k", "-1", "group: of the longest key sequence, likewise", kSizes},
     CaseKey{"d", "128", "head dim of q and k", kSizes},
     CaseKey{"d_v", "-1", "head dim of v and o; -1 or 0: as d", kSizes},
 
@@ -38,6 +40,7 @@ constexpr std::array kKeys{
     CaseKey{"p_drop", "0", "dropout probability, 0 <= p < 1", kMeaning},
     CaseKey{"drop_seed", "1", "Philox seed", kMeaning},
     CaseKey{"drop_offset", "0", "Philox offset", kMeaning},
+    CaseKey{"drop_prefs", "0", "1: seed and offset are read from memory when it runs", kMeaning},
     CaseKey{"randval", "0", "1: write out the random words", kMeaning},
     CaseKey{"lse", "0", "1: write out the log-sum-exp", kMeaning},
 
@@ -72,7 +75,6 @@ constexpr std::array kKeys{
     CaseKey{"num_splits", "1", "splits of the keys; 0: chosen by heed", kLater},
     CaseKey{"page_block_size", "0", "keys in pages of a cache", kLater},
     CaseKey{"cache_batch_idx", "0", "1: a map from batch to cache slot", kLater},
-    CaseKey{"drop_prefs", "0", "1: seed and offset in device memory", kLater},
     CaseKey{"pack_gqa", "1", "0: do not fold the query heads of a group together", kLater},
 };
 

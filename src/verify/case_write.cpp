@@ -46,6 +46,8 @@ Pairs all_args(const Case& c) {
   add("s_kpad", padding_text(c.s_kpad));
   add("q_eff_lens", list_text(c.q_eff_lens));
   add("kv_eff_lens", list_text(c.kv_eff_lens));
+  add("max_s_q", c.max_s_q);
+  add("max_s_k", c.max_s_k);
   add("d", c.d);
   add("d_v", c.d_v == c.d ? -1 : c.d_v);
 
@@ -61,6 +63,7 @@ Pairs all_args(const Case& c) {
   add("p_drop", c.p_drop);
   add("drop_seed", c.drop_seed);
   add("drop_offset", c.drop_offset);
+  add_flag("drop_prefs", c.drop_state);
   add_flag("randval", c.randval);
   add_flag("lse", c.lse);
 

@@ -27,7 +27,7 @@ class GuardedBuffer {
   const void* data() const { return raw_.get() + guard_bytes_; }
   DataType type() const { return type_; }
   /// Guard bands included.
-  std::span<const std::byte> raw() const { return {raw_.get(), bytes_}; }
+  std::span<std::byte> raw() const { return {raw_.get(), bytes_}; }
   std::int64_t elements() const { return elements_; }
 
   /// Everything back to 0xFF.

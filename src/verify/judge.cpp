@@ -1,5 +1,6 @@
 #include "verify/judge.hpp"
 
+#include "core/dropout_state.hpp"
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
 #include "oracle/noise.hpp"
@@ -244,12 +245,13 @@ class Judge {
   }
 
   void compare_random_words(const Row& row) {
-    const core::ScoreStrides steps = core::broadcast_strides(args_.dropout.randval);
+    const Dropout dropout = core::with_state_read(args_.dropout);
+    const core::ScoreStrides steps = core::broadcast_strides(dropout.randval);
     const auto head = static_cast<std::uint64_t>(row.b * case_.h + row.h);
     for (std::int64_t j = 0; j < case_.logical_k(row.b); ++j) {
-      const std::uint16_t exact = dropout_word(args_.dropout.seed, args_.dropout.offset, head,
-                                               static_cast<std::uint64_t>(row.i), static_cast<std::uint64_t>(j));
-      const auto got = core::load_raw<std::uint16_t>(args_.dropout.randval.data, steps.at(row.b, row.h, row.i, j));
+      const std::uint16_t exact = dropout_word(dropout.seed, dropout.offset, head, static_cast<std::uint64_t>(row.i),
+                                               static_cast<std::uint64_t>(j));
+      const auto got = core::load_raw<std::uint16_t>(dropout.randval.data, steps.at(row.b, row.h, row.i, j));
       if (got == exact) continue;
       ++wrong_elements_;
       return complain(fmt::format("randval at ({}, {}, {}, {}) is {}, must be {}", row.b, row.h, row.i, j, got, exact));

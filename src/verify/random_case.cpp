@@ -18,6 +18,7 @@ class Chooser {
     choose_memory();
     choose_features();
     choose_data();
+    choose_what_is_told();
     return c_;
   }
 
@@ -222,6 +223,23 @@ class Chooser {
                                             offset, offset, hot_key, hot_key, const_v, equal});
     // Beside logits of 10^30 a bias is lost in f32, and yet decides between equal keys in f64.
     if (c_.distribution == extreme && (c_.bias || c_.alibi != Alibi::none)) c_.distribution = normal;
+  }
+
+  /// Of the longest sequences: their lengths, a larger bound, or nothing. Where the lists lie in GPU memory and nothing
+  /// is told, the tensors' rows are the bound, which a bias of the longest sequence's size would not fit.
+  void choose_what_is_told() {
+    c_.drop_state = c_.p_drop > 0 && chance(0.4);
+    if (!c_.group()) return;
+    const bool bounds_show = c_.bias || c_.bool_mask || c_.block_mask || c_.randval;
+    const auto choose = [&](std::int64_t& told, std::int64_t longest, std::int64_t rows) {
+      const double kind = random_.real();
+      if (kind < 0.25 && !bounds_show)
+        told = 0;
+      else if (kind < 0.5 && rows > longest)
+        told = std::min(longest + random_.integer(1, 40), rows);
+    };
+    choose(c_.max_s_q, c_.longest_q(), c_.total_q());
+    choose(c_.max_s_k, c_.longest_k(), c_.total_k());
   }
 
   Random random_;

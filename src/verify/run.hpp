@@ -12,11 +12,14 @@ namespace heed::verify {
 
 /// What a Case runs on.
 struct Target {
-  std::string name;                                 ///< for messages: "cpu/avx2"
-  std::function<void(const ForwardArgs&)> forward;  ///< throws Error when it refuses
-  Executor* executor = nullptr;                     ///< threads for the oracle and the data; null: the calling one
+  std::string name;  ///< for messages: "cpu/avx2"
+  /// Computes `args`, whose pointers lead into `buffers`; done when it returns, with the results there. Throws Error
+  /// when it refuses.
+  std::function<void(const Buffers& buffers, const ForwardArgs& args)> forward;
+  Executor* executor = nullptr;  ///< threads for the oracle and the data; null: the calling one
 
-  /// An engine of a context. `executor` null: the context's own pool. `kernel`: run exactly this one.
+  /// An engine of a context. `executor` null: the context's own pool. `kernel`: run exactly this one. For the CUDA
+  /// engine everything is copied to a GPU and back.
   static Target of(Context& context, EngineChoice engine, Executor* executor = nullptr, std::string kernel = {});
 };
 

@@ -17,6 +17,7 @@ void keep_one_sequence(Case& c, std::int64_t entry) {
   c.s_q = {s_q};
   c.s_k = {s_k};
   c.s_qpad = c.s_kpad = c.q_eff_lens = c.kv_eff_lens = {};
+  c.max_s_q = c.max_s_k = Case::kExactly;
 }
 
 void drop_sequence(Case& c, std::size_t entry) {
@@ -45,9 +46,13 @@ std::vector<Change> simplifications(const Case& c) {
   for (std::size_t e = 0; e < static_cast<std::size_t>(std::min<std::int64_t>(c.b, 8)); ++e)
     add(c.b > 1, [e](Case& x) { drop_sequence(x, e); });
 
+  add(c.max_s_q != Case::kExactly || c.max_s_k != Case::kExactly,
+      [](Case& x) { x.max_s_q = x.max_s_k = Case::kExactly; });
+
   // Features.
-  add(c.p_drop != 0, [](Case& x) { x.p_drop = 0, x.randval = false; });
+  add(c.p_drop != 0, [](Case& x) { x.p_drop = 0, x.randval = x.drop_state = false; });
   add(c.randval, [](Case& x) { x.randval = false; });
+  add(c.drop_state, [](Case& x) { x.drop_state = false; });
   add(c.drop_seed != 1 || c.drop_offset != 0, [](Case& x) { x.drop_seed = 1, x.drop_offset = 0; });
   add(c.bias.has_value(), [](Case& x) { x.bias.reset(), x.bias_inf = false; });
   add(c.bias_inf, [](Case& x) { x.bias_inf = false; });

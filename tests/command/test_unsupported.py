@@ -13,7 +13,6 @@ from conftest import SMALL, UNSUPPORTED, USAGE
         "-s_knew=-1",
         "-rotary_dim=16",
         "-cache_batch_idx=1",
-        "-drop_prefs=1",
         "-pack_gqa=0",
         "-qscale=pt",
         "-qscale=1",

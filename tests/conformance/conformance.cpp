@@ -10,10 +10,25 @@
 namespace heed::conformance {
 namespace {
 
-/// One context per engine for the whole run: making one per test would test less of the plan cache.
-std::map<std::string, std::unique_ptr<Context>>& contexts() {
-  static std::map<std::string, std::unique_ptr<Context>> map;
+/// One context per engine for the whole run: making one per test would test less of the plan cache. Its target keeps
+/// memory of its own.
+struct Running {
+  std::unique_ptr<Context> context;
+  verify::Target target;
+};
+
+std::map<std::string, Running>& running() {
+  static std::map<std::string, Running> map;
   return map;
+}
+
+Running& running(const Engine& engine) {
+  Running& found = running()[engine.name];
+  if (found.context == nullptr) {
+    found.context = engine.make_context();
+    found.target = verify::Target::of(*found.context, engine.choice);
+  }
+  return found;
 }
 
 }  // namespace
@@ -24,17 +39,15 @@ std::vector<Engine>& engines() {
 }
 
 void Conformance::SetUpTestSuite() {}
-void Conformance::TearDownTestSuite() { contexts().clear(); }
+void Conformance::TearDownTestSuite() { running().clear(); }
 
-Context& Conformance::context() const {
-  auto& context = contexts()[GetParam().name];
-  if (context == nullptr) context = GetParam().make_context();
-  return *context;
-}
+Context& Conformance::context() const { return *running(GetParam()).context; }
 
 verify::Target Conformance::target(Executor* executor) const {
-  return verify::Target::of(context(), GetParam().choice, executor);
+  return executor == nullptr ? running(GetParam()).target : verify::Target::of(context(), GetParam().choice, executor);
 }
+
+bool Conformance::on_gpu() const { return GetParam().choice == EngineChoice::cuda; }
 
 void Conformance::expect_matches_oracle(const Case& c) const {
   const verify::Verdict verdict = verify::run_case(c, target());
@@ -42,20 +55,20 @@ void Conformance::expect_matches_oracle(const Case& c) const {
 }
 
 void Conformance::expect_matches_oracle(const Buffers& buffers, const std::string& what) const {
-  target().forward(buffers.args());
+  target().forward(buffers, buffers.args());
   const verify::Verdict verdict = verify::judge(buffers, {.executor = &context().executor()});
   EXPECT_TRUE(verdict.valid()) << what << ": " << verdict.to_string() << "\n  " << buffers.get_case().to_command();
 }
 
 std::vector<std::byte> Conformance::run(const Case& c, Executor* executor) const {
   const Buffers buffers(c);
-  target(executor).forward(buffers.args());
+  target(executor).forward(buffers, buffers.args());
   return buffers.output_bytes();
 }
 
 std::vector<double> Conformance::output(const Case& c) const {
   const Buffers buffers(c);
-  target().forward(buffers.args());
+  target().forward(buffers, buffers.args());
   const ForwardArgs& args = buffers.args();
   const core::Sequences sequences(args);
   const Strides steps = core::strides_of(args.o);
@@ -72,7 +85,7 @@ std::vector<double> Conformance::output(const Case& c) const {
 
 std::vector<double> Conformance::lse(const Case& c) const {
   const Buffers buffers(c);
-  target().forward(buffers.args());
+  target().forward(buffers, buffers.args());
   const ForwardArgs& args = buffers.args();
   const core::Sequences sequences(args);
   const core::LseStrides steps = core::lse_strides(args.lse);
@@ -91,6 +104,27 @@ Case small() {
   c.type = f32;
   c.lse = true;
   return c;
+}
+
+std::vector<Case> various_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](auto change) {
+    Case c = small();
+    change(c);
+    cases.push_back(c);
+  };
+  add([](Case& c) { c.type = bf16, c.s_q = {150}, c.s_k = {150}, c.mask = Mask::causal(); });
+  add([](Case& c) { c.s_q = {1}, c.s_k = {3000}, c.d = c.d_v = 32; });
+  add([](Case& c) { c.type = bf16, c.s_q = {3}, c.s_k = {2500}, c.h = 8; });
+  add([](Case& c) { c.s_q = {30}, c.s_k = {2100}, c.b = 1, c.h = 1, c.h_k = 1; });
+  add([](Case& c) {
+    c.type = f16, c.p_drop = 0.3, c.bias = BiasSpec{f32, {.query = true}}, c.alibi = Alibi::per_head;
+  });
+  add([](Case& c) {
+    c.mode = Mode::group, c.b = 5, c.s_q = {1, 90, 0, 17, 64}, c.s_k = {1500, 90, 9, 0, 65};
+    c.sink = SinkInit::normal, c.soft_cap = 10;
+  });
+  return cases;
 }
 
 bool small_scale() {

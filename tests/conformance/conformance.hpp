@@ -30,6 +30,8 @@ class Conformance : public testing::TestWithParam<Engine> {
 
   Context& context() const;
   verify::Target target(Executor* executor = nullptr) const;
+  /// True when the engine computes in GPU memory.
+  bool on_gpu() const;
 
   /// Runs the case and compares it with the oracle; says the command line when it is not right.
   void expect_matches_oracle(const Case& c) const;
@@ -47,6 +49,9 @@ class Conformance : public testing::TestWithParam<Engine> {
 
 /// A small problem to change: f32, b = 2, h = 4, h_k = 2, s = 33, s_k = 70, d = 16, normal data, with LSE.
 Case small();
+
+/// Cases that take different ways through an engine.
+std::vector<Case> various_cases();
 
 /// True under HEED_TEST_SCALE=small.
 bool small_scale();

@@ -1,33 +1,12 @@
 /// Bits do not depend on threads, runs or neighbours.
 
 #include "conformance/conformance.hpp"
+#include "verify/device_buffers.hpp"
 
 #include <thread>
 
 namespace heed::conformance {
 namespace {
-
-/// Cases that take different ways through an engine.
-std::vector<Case> various_cases() {
-  std::vector<Case> cases;
-  const auto add = [&](auto change) {
-    Case c = small();
-    change(c);
-    cases.push_back(c);
-  };
-  add([](Case& c) { c.type = bf16, c.s_q = {150}, c.s_k = {150}, c.mask = Mask::causal(); });
-  add([](Case& c) { c.s_q = {1}, c.s_k = {3000}, c.d = c.d_v = 32; });
-  add([](Case& c) { c.type = bf16, c.s_q = {3}, c.s_k = {2500}, c.h = 8; });
-  add([](Case& c) { c.s_q = {30}, c.s_k = {2100}, c.b = 1, c.h = 1, c.h_k = 1; });
-  add([](Case& c) {
-    c.type = f16, c.p_drop = 0.3, c.bias = BiasSpec{f32, {.query = true}}, c.alibi = Alibi::per_head;
-  });
-  add([](Case& c) {
-    c.mode = Mode::group, c.b = 5, c.s_q = {1, 90, 0, 17, 64}, c.s_k = {1500, 90, 9, 0, 65};
-    c.sink = SinkInit::normal, c.soft_cap = 10;
-  });
-  return cases;
-}
 
 CONFORMANCE(the_number_of_threads_shows_in_no_bit) {
   for (const Case& c : various_cases()) {
@@ -42,11 +21,11 @@ CONFORMANCE(the_number_of_threads_shows_in_no_bit) {
 CONFORMANCE(museum_11_a_repeated_run_gives_the_same_bits) {
   for (const Case& c : various_cases()) {
     Buffers buffers(c);
-    target().forward(buffers.args());
+    target().forward(buffers, buffers.args());
     const auto expected = buffers.output_bytes();
     for (std::int64_t n = 0; n < 20; n += sweep_step(5)) {
       buffers.clear_outputs();
-      target().forward(buffers.args());
+      target().forward(buffers, buffers.args());
       ASSERT_EQ(buffers.output_bytes(), expected) << c.to_command();
     }
   }
@@ -73,6 +52,19 @@ CONFORMANCE(a_plan_runs_in_exactly_the_workspace_it_asks_for) {
   for (const Case& c : various_cases()) {
     const auto expected = run(c);
     const Buffers buffers(c);
+    if (on_gpu()) {
+      verify::DeviceBuffers device;
+      device.upload(buffers);
+      const ForwardArgs args = device.translated(buffers.args());
+      const Plan plan = context().plan(Problem::of(args, Memory::gpu), {.engine = GetParam().choice});
+      const auto workspace = device.workspace(plan.workspace_bytes());
+      // Twice: a run leaves the workspace as the next one needs it.
+      for (int run = 0; run < 2; ++run) plan.run_on_stream(args, workspace, device.stream());
+      EXPECT_FALSE(device.workspace_overrun()) << c.to_command();
+      device.download(buffers);
+      EXPECT_EQ(buffers.output_bytes(), expected) << c.to_command();
+      continue;
+    }
     const Plan plan = context().plan(Problem::of(buffers.args()), {.engine = GetParam().choice, .threads = 2});
     // Guard bytes behind the workspace, and garbage inside.
     constexpr std::size_t kGuard = 4096;

@@ -2,10 +2,12 @@
 
 #include "conformance/conformance.hpp"
 #include "core/sequences.hpp"
+#include "verify/device_buffers.hpp"
 
 #include <sys/mman.h>
 
 #include <cstring>
+#include <optional>
 
 namespace heed::conformance {
 namespace {
@@ -82,16 +84,21 @@ CONFORMANCE(museum_09_a_boolean_mask_of_every_shape_is_read_in_place) {
       }
 }
 
-/// Memory that is there only where it is touched.
+/// Memory that is there only where it is touched, for the host and, where it is asked for, for GPUs too.
 class SparseMemory {
  public:
-  explicit SparseMemory(std::size_t bytes) : bytes_(bytes) {
-    memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  SparseMemory(std::size_t bytes, bool for_gpu) : bytes_(bytes) {
+    if (for_gpu) {
+      managed_.emplace(bytes);
+      memory_ = managed_->data();
+    } else {
+      memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
   }
   SparseMemory(const SparseMemory&) = delete;
   SparseMemory& operator=(const SparseMemory&) = delete;
   ~SparseMemory() {
-    if (there()) munmap(memory_, bytes_);
+    if (!managed_ && there()) munmap(memory_, bytes_);
   }
   bool there() const { return memory_ != MAP_FAILED; }
   std::byte* data() const { return static_cast<std::byte*>(memory_); }
@@ -99,6 +106,7 @@ class SparseMemory {
  private:
   void* memory_ = MAP_FAILED;
   std::size_t bytes_;
+  std::optional<verify::ManagedMemory> managed_;
 };
 
 /// Copies every row of `from` to where `to` has it: [b, s, heads, d] in both.
@@ -137,17 +145,18 @@ CONFORMANCE(museum_06_strides_reach_further_than_two_to_the_31_elements) {
         far.strides = {far.size(1) * far.size(2) * 8, far.size(2) * 8, 8, 1};
         far.strides[static_cast<std::size_t>(dim)] = kFar;
         const SparseMemory memory(
-            static_cast<std::size_t>((far.size(dim) - 1) * kFar + far.size(0) * far.size(1) * far.size(2) * 8) * 2);
+            static_cast<std::size_t>((far.size(dim) - 1) * kFar + far.size(0) * far.size(1) * far.size(2) * 8) * 2,
+            on_gpu());
         if (!memory.there()) GTEST_SKIP() << "no address space";
         far.data = memory.data();
         if (which == Operand::o) {
           args.o = far;
-          target().forward(args);
+          target().forward(buffers, args);
           copy_rows(far, buffers.args().o);
         } else {
           copy_rows(view, far);
           view = far;
-          target().forward(args);
+          target().forward(buffers, args);
         }
         const verify::Verdict verdict = verify::judge(buffers);
         EXPECT_TRUE(verdict.valid()) << verdict.to_string() << " operand " << static_cast<int>(which) << " dimension "

@@ -91,7 +91,7 @@ CONFORMANCE(museum_04_rows_behind_the_last_sequence_stay_untouched) {
   Buffers buffers(c);
   ForwardArgs args = buffers.args();
   args.seqstart_q.sizes[0] = args.seqstart_k.sizes[0] = 3;  // two sequences
-  target().forward(args);
+  target().forward(buffers, args);
   const Strides steps = core::strides_of(args.o);
   const core::LseStrides lse = core::lse_strides(args.lse);
   for (std::int64_t h = 0; h < c.h; ++h)
@@ -178,7 +178,7 @@ CONFORMANCE(museum_11_queries_in_chunks_give_what_they_give_at_once) {
       cut(args.o);
       args.k.sizes[1] = args.v.sizes[1] = end;
       args.lse = {};
-      target().forward(args);
+      target().forward(buffers, args);
     }
     const ForwardArgs& args = buffers.args();
     std::size_t at = 0;
@@ -234,7 +234,7 @@ CONFORMANCE(museum_14_the_LSE_merges_parts_into_the_whole) {
       part_lse.assign(80, NAN);
       args.o = {o.data(), f32, {1, 40, 2, c.d_v}};
       args.lse = {part_lse.data(), f32, {1, 2, 40}};
-      target().forward(args);
+      target().forward(buffers, args);
     };
     std::vector<float> o1, o2, o, lse1, lse2, lse_all;
     part(0, cut, o1, lse1);

@@ -20,7 +20,7 @@ class Refusals : public Conformance {
     spoil(buffers.args());
     buffers.remember_inputs();
     try {
-      target().forward(buffers.args());
+      target().forward(buffers, buffers.args());
       ADD_FAILURE() << "accepted: " << word;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
@@ -137,28 +137,63 @@ REFUSAL(features_of_the_wrong_shape_or_type) {
       c, [](ForwardArgs& args) { args.dropout.randval.sizes[3] = 69; }, "randval");
 }
 
-REFUSAL(museum_17_offsets_and_lengths_that_make_no_sense) {
+/// Two sequences have rows that do not count.
+Case padded() {
+  Case c = grouped();
+  c.s_qpad = {6, 9, 5}, c.s_kpad = {12, 4, 20};
+  return c;
+}
+
+REFUSAL(museum_17_lists_that_do_not_fit_the_tensors) {
   const Case c = grouped();
-  expect_refused(
-      c, [](ForwardArgs& args) { set_index(args.seqstart_q, 1, 15); }, "may not decrease");
-  expect_refused(
-      c, [](ForwardArgs& args) { set_index(args.seqstart_k, 0, -1); }, "seqstart_k[0] = -1");
-  expect_refused(
-      c, [](ForwardArgs& args) { set_index(args.seqstart_k, 3, 36); }, "beyond the 35 rows");
   expect_refused(
       c, [](ForwardArgs& args) { args.seqstart_k = {}; }, "without seqstart_k");
   expect_refused(
       c, [](ForwardArgs& args) { args.seqstart_k.sizes[0] = 3; }, "seqstart");
   expect_refused(
       c, [](ForwardArgs& args) { args.seqstart_q.type = f32; }, "seqstart_q");
-  Case padded = c;
-  padded.s_qpad = {6, 9, 5}, padded.s_kpad = {12, 4, 20};
   expect_refused(
-      padded, [](ForwardArgs& args) { set_index(args.seqlen_q, 0, 7); }, "seqlen_q[0] = 7");
+      padded(), [](ForwardArgs& args) { args.seqlen_k.sizes[0] = 2; }, "seqlen_k has 2 entries");
   expect_refused(
-      padded, [](ForwardArgs& args) { set_index(args.seqlen_k, 1, -2); }, "seqlen_k[1] = -2");
+      c, [](ForwardArgs& args) { args.max_s_q = -5; }, "max_s_q = -5");
   expect_refused(
-      padded, [](ForwardArgs& args) { args.seqlen_k.sizes[0] = 2; }, "seqlen_k has 2 entries");
+      small(), [](ForwardArgs& args) { args.max_s_k = 70; }, "max_s_k = 70");
+}
+
+/// Offsets and lengths of `padded` that make no sense, each with what a refusal says of it.
+const std::vector<std::pair<std::function<void(ForwardArgs&)>, std::string>>& senseless_lists() {
+  static const std::vector<std::pair<std::function<void(ForwardArgs&)>, std::string>> list{
+      {[](ForwardArgs& args) { set_index(args.seqstart_q, 1, 18); }, "may not decrease"},
+      {[](ForwardArgs& args) { set_index(args.seqstart_k, 0, -1); }, "seqstart_k[0] = -1"},
+      {[](ForwardArgs& args) { set_index(args.seqstart_k, 3, 37); }, "beyond the 36 rows"},
+      {[](ForwardArgs& args) { set_index(args.seqstart_q, 3, std::int64_t{1} << 40); }, "beyond the 20 rows"},
+      {[](ForwardArgs& args) { set_index(args.seqlen_q, 0, 7); }, "seqlen_q[0] = 7"},
+      {[](ForwardArgs& args) { set_index(args.seqlen_q, 2, 1000); }, "seqlen_q[2] = 1000"},
+      {[](ForwardArgs& args) { set_index(args.seqlen_k, 1, -2); }, "seqlen_k[1] = -2"},
+  };
+  return list;
+}
+
+REFUSAL(museum_17_offsets_and_lengths_that_make_no_sense) {
+  if (on_gpu()) GTEST_SKIP() << "nobody reads them before the kernel does";
+  for (const auto& [spoil, word] : senseless_lists()) expect_refused(padded(), spoil, word);
+  expect_refused(
+      grouped(), [](ForwardArgs& args) { args.max_s_k = 19; }, "max_s_k = 19");
+}
+
+// What is in GPU memory is read by kernels alone: they cut it, and touch nothing beyond the tensors.
+REFUSAL(museum_17_lists_in_GPU_memory_reach_no_further_than_the_tensors) {
+  if (!on_gpu()) GTEST_SKIP() << "what lies in host memory is checked";
+  for (const auto& [spoil, word] : senseless_lists()) {
+    Buffers buffers(padded());
+    spoil(buffers.args());
+    buffers.remember_inputs();
+    target().forward(buffers, buffers.args());
+    for (const std::string& change : buffers.check_guards())
+      EXPECT_THAT(change, testing::AnyOf(testing::StartsWith("o changed at"), testing::StartsWith("lse changed at")))
+          << word;
+    expect_matches_oracle(padded());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Refusals, testing::ValuesIn(engines()),

@@ -127,7 +127,6 @@ TEST(Case, refuses_what_is_not_built_yet_as_unsupported) {
                                                                                   {"prec", "fp8"},
                                                                                   {"qscale", "pt"},
                                                                                   {"cache_batch_idx", "1"},
-                                                                                  {"drop_prefs", "1"},
                                                                                   {"pack_gqa", "0"}})
     EXPECT_THAT(error_of({{key, text}}, ErrorCode::unsupported),
                 HasSubstr("not supported: -" + key + "=" + text + " : "));

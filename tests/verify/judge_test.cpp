@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 /// The plain computation as an engine, and something done to its outputs.
 Target plain_and(std::function<void(const ForwardArgs&)> defect = {}) {
-  return {.name = "plain", .forward = [defect](const ForwardArgs& args) {
+  return {.name = "plain", .forward = [defect](const Buffers&, const ForwardArgs& args) {
             oracle::plain_forward(args);
             if (defect) defect(args);
           }};
@@ -153,11 +153,12 @@ TEST(Judge, notices_a_key_that_is_lost_or_too_many) {
       Case c = small_case(type);
       c.s_q = c.s_k = {70};
       c.mask = Mask::causal();
-      const Verdict verdict = run_case(c, {.name = "off by one", .forward = [extra](const ForwardArgs& args) {
-                                             ForwardArgs wrong = args;
-                                             wrong.mask = Mask::raw(70, 1 + extra);
-                                             oracle::plain_forward(wrong);
-                                           }});
+      const Verdict verdict =
+          run_case(c, {.name = "off by one", .forward = [extra](const Buffers&, const ForwardArgs& args) {
+                         ForwardArgs wrong = args;
+                         wrong.mask = Mask::raw(70, 1 + extra);
+                         oracle::plain_forward(wrong);
+                       }});
       EXPECT_FALSE(verdict.valid()) << name(type) << extra;
     }
 }
@@ -176,12 +177,13 @@ TEST(Judge, checks_boundary_rows_and_a_sample_when_all_are_too_many) {
 }
 
 TEST(RunCase, reports_a_refusal_and_what_was_written_all_the_same) {
-  const Target refuses{.name = "none",
-                       .forward = [](const ForwardArgs&) { throw Error(ErrorCode::unsupported, "not today"); }};
+  const Target refuses{.name = "none", .forward = [](const Buffers&, const ForwardArgs&) {
+                         throw Error(ErrorCode::unsupported, "not today");
+                       }};
   Verdict verdict = run_case(small_case(), refuses);
   EXPECT_EQ(verdict.status, Verdict::Status::refused);
   EXPECT_EQ(verdict.to_string(), "not today");
-  const Target scribbles{.name = "none", .forward = [](const ForwardArgs& args) {
+  const Target scribbles{.name = "none", .forward = [](const Buffers&, const ForwardArgs& args) {
                            core::store_raw(args.o.data, 0, 1.0F);
                            throw Error(ErrorCode::unsupported, "not today");
                          }};
@@ -196,7 +198,7 @@ TEST(Fuzz, finds_nothing_wrong_with_a_plain_computation) {
 
 // An engine that forgets the sink logits: the fuzzer must find it, and say it in one short line.
 TEST(Fuzz, shrinks_a_failure_to_what_matters) {
-  const Target forgetful{.name = "forgetful", .forward = [](const ForwardArgs& args) {
+  const Target forgetful{.name = "forgetful", .forward = [](const Buffers&, const ForwardArgs& args) {
                            ForwardArgs wrong = args;
                            wrong.sink = {};
                            oracle::plain_forward(wrong);

@@ -2,6 +2,7 @@
 
 #include "dispatch/arch.hpp"
 #include "heed/engines.hpp"
+#include "heed/problem_of.hpp"
 #include "verify/case_args.hpp"
 
 #include <fmt/format.h>
@@ -78,5 +79,24 @@ std::unique_ptr<Context> make_context(const Where& where) {
 PlanOptions plan_options(const Where& where) {
   return {.engine = where.engine, .threads = where.threads, .kernel = where.kernel};
 }
+
+EngineChoice engine_for(Context& context, const Where& where) {
+  if (where.engine != EngineChoice::automatic) return where.engine;
+  if (!where.kernel.empty()) return where.kernel.starts_with("cuda/") ? EngineChoice::cuda : EngineChoice::cpu;
+  if (!where.isa.empty()) return EngineChoice::cpu;
+  for (const EngineState& engine : engines(context))
+    if (engine.name == "cuda" && engine.present) return EngineChoice::cuda;
+  return EngineChoice::cpu;
+}
+
+EngineChoice engine_for(Context& context, const Where& where, const verify::Case& problem) {
+  const EngineChoice engine = engine_for(context, where);
+  const bool asked_for = where.engine != EngineChoice::automatic || !where.kernel.empty();
+  if (engine != EngineChoice::cuda || asked_for) return engine;
+  const auto explanation = context.explain(problem_of(problem, Memory::gpu), {.engine = engine});
+  return explanation.chosen() != nullptr ? engine : EngineChoice::cpu;
+}
+
+Memory memory_of(EngineChoice engine) { return engine == EngineChoice::cuda ? Memory::gpu : Memory::host; }
 
 }  // namespace heed::command

@@ -36,4 +36,12 @@ Where read_where(const Arguments& arguments);
 std::unique_ptr<Context> make_context(const Where& where);
 PlanOptions plan_options(const Where& where);
 
+/// The engine for whatever comes: the one that was asked for, by name, by kernel or by ISA level; else the one on a GPU
+/// where there is one.
+EngineChoice engine_for(Context& context, const Where& where);
+/// Likewise for one problem: the CPU engine, too, where nothing was asked for and the other cannot compute it.
+EngineChoice engine_for(Context& context, const Where& where, const verify::Case& problem);
+/// Where an engine has its tensors.
+Memory memory_of(EngineChoice engine);
+
 }  // namespace heed::command

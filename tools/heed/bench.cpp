@@ -86,7 +86,8 @@ int run_bench(const Words& words) {
   Arguments arguments("heed bench",
                       "Measures problems in rounds: best, median and spread (how far the median is above the best), "
                       "against the f32 FMA peak\nand, where memory is the limit, the read bandwidth, both measured "
-                      "between the runs in the same process.");
+                      "between the runs in the same process. On a GPU\nruns are replayed from a graph and timed by "
+                      "its own clock.");
   arguments.positional("<suite>", 1, 1);
   arguments.group("How");
   arguments.option("rounds", "7", "every row is timed once in each");
@@ -133,8 +134,10 @@ Examples
     for (BenchProblem& each : problems) shrink(each.problem);
 
   const auto context = make_context(options.where);
+  options.where.engine = engine_for(*context, options.where);
+  report.engine = options.where.engine == EngineChoice::cuda ? "cuda" : "cpu";
   report.command = fmt::format("heed bench {} {}", report.suite, fmt::join(arguments.given_words(), " "));
-  report.isa = isa_in_use(options.where.isa);
+  report.isa = device_in_use(options.where.engine, options.where.isa);
   report.threads = context->executor().concurrency();
   report.rounds = options.rounds;
   report.load = load_average();

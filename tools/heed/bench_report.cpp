@@ -24,13 +24,16 @@ std::string percent(double fraction) { return fraction > 0 ? fmt::format("{:.1f}
 
 Grid grid_of(const BenchReport& report) {
   Grid grid;
-  std::vector<std::string> titles{"", "problem", "best ms", "median", "spread", "GFLOP/s", "of FMA peak", "GB/s"};
-  grid.left = {true, true, false, false, false, false, false, false};
+  const bool on_gpu = report.on_gpu();
+  std::vector<std::string> titles{"", "problem", "best ms", "median", "spread", on_gpu ? "TFLOP/s" : "GFLOP/s"};
+  grid.left = {true, true, false, false, false, false};
   const auto column = [&](const char* title, bool wanted) {
     if (!wanted) return;
     titles.emplace_back(title);
     grid.left.push_back(false);
   };
+  column("of FMA peak", !on_gpu);
+  column("GB/s", true);
   column("of read bandwidth", report.has_bandwidth());
   column("of plain", report.has_relative());
   column("runs", true);
@@ -43,9 +46,9 @@ Grid grid_of(const BenchReport& report) {
                                   figure(row.times.best() * 1e3),
                                   figure(row.times.median() * 1e3),
                                   fmt::format("{:.0f}%", 100 * row.times.spread()),
-                                  figure(row.rate() * 1e-9),
-                                  percent(row.of_peak()),
-                                  figure(row.bandwidth() * 1e-9)};
+                                  figure(row.rate() * (on_gpu ? 1e-12 : 1e-9))};
+    if (!on_gpu) line.push_back(percent(row.of_peak()));
+    line.push_back(figure(row.bandwidth() * 1e-9));
     if (report.has_bandwidth()) line.push_back(percent(row.of_bandwidth()));
     if (report.has_relative()) line.push_back(row.relative ? fmt::format("{:.2f}", *row.relative) : "");
     line.push_back(std::to_string(row.times.count()));
@@ -72,6 +75,12 @@ std::string heading(const BenchReport& report) {
   for (const BenchRow& row : report.rows) {
     peak = std::max(peak, row.peak_flops);
     read = std::max(read, row.read_bytes);
+  }
+  if (report.on_gpu()) {
+    std::string text = fmt::format("{}, driver {}, NVRTC {}; graph replays by the GPU's clock", machine.gpu,
+                                   machine.driver, machine.nvrtc.empty() ? "none" : machine.nvrtc);
+    if (read > 0) text += fmt::format("; read bandwidth {} GB/s by the memory's clock", figure(read * 1e-9));
+    return text;
   }
   std::string text = fmt::format("{}, {} thread{}, {}; f32 FMA peak {} GFLOP/s", machine.cpu, report.threads,
                                  report.threads == 1 ? "" : "s", report.isa, figure(peak * 1e-9));
@@ -151,9 +160,11 @@ std::string to_json(const BenchReport& report) {
                                 {"spread", row.times.spread()},
                                 {"runs", row.times.count()},
                                 {"gflops", row.rate() * 1e-9},
-                                {"gb_s", row.bandwidth() * 1e-9},
-                                {"peak_gflops", row.peak_flops * 1e-9},
-                                {"of_peak", row.of_peak()}};
+                                {"gb_s", row.bandwidth() * 1e-9}};
+    if (row.peak_flops > 0) {
+      json["peak_gflops"] = row.peak_flops * 1e-9;
+      json["of_peak"] = row.of_peak();
+    }
     if (row.read_bytes > 0) {
       json["read_gb_s"] = row.read_bytes * 1e-9;
       json["of_bandwidth"] = row.of_bandwidth();
@@ -174,6 +185,7 @@ std::string to_json(const BenchReport& report) {
                                     {"date", utc_now()},
                                     {"version", HEED_VERSION_STRING},
                                     {"machine", to_json(this_machine())},
+                                    {"engine", report.engine},
                                     {"isa", report.isa},
                                     {"threads", report.threads},
                                     {"rounds", report.rounds},

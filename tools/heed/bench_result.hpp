@@ -32,7 +32,8 @@ struct BenchRow {
 struct BenchReport {
   std::string suite;
   std::string command;  ///< what to type to do it again
-  std::string isa;
+  std::string engine;   ///< "cpu" or "cuda"
+  std::string isa;      ///< the GPU's name for "cuda"
   int threads = 0;
   int rounds = 0;
   double load = 0;  ///< load average before it began: others' work that the figures suffer from
@@ -41,6 +42,7 @@ struct BenchReport {
   bool all_valid() const;
   bool has_relative() const;
   bool has_bandwidth() const;
+  bool on_gpu() const { return engine == "cuda"; }
 };
 
 /// Fills in `relative` of the rows that name another.

@@ -1,5 +1,6 @@
 #include "heed/bench_run.hpp"
 
+#include "cuda/device.hpp"
 #include "heed/engines.hpp"
 #include "heed/machine.hpp"
 #include "heed/peak.hpp"
@@ -39,8 +40,9 @@ class Measurement {
         options_(options),
         isa_(isa_in_use(options.where.isa)),
         threads_(context.executor().concurrency()),
+        on_cpu_(options.where.engine == EngineChoice::cpu),
         progress_("bench", static_cast<double>(rows) * (options.rounds + 1)) {
-    if (options.bandwidth) read_.emplace(threads_, options.quick ? kQuickReadBytes : kReadBytes);
+    if (on_cpu_ && options.bandwidth) read_.emplace(threads_, options.quick ? kQuickReadBytes : kReadBytes);
   }
 
   /// Makes the tensors, checks the result, warms up.
@@ -73,8 +75,7 @@ class Measurement {
                    verdict.to_string());
       }
     }
-    const double first = seconds_of([&] { lane.prepared.run(); });
-    lane.per_timing = static_cast<int>(std::clamp(std::ceil(kShortestTiming / std::max(first, 1e-7)), 1.0, 10000.0));
+    lane.per_timing = runs_per_timing(lane.prepared, lane.prepared.seconds(1), kShortestTiming);
     if (options_.quick) lane.per_timing = 1;
     done_ += 1;
   }
@@ -93,12 +94,13 @@ class Measurement {
         done_ += 1;
         if (lane.spent > options_.seconds && lane.row.times.count() >= 2) continue;
         show(lane.row.label);
-        peak = std::max(peak, fma_peak(isa_, threads_, options_.quick ? 1 : 3));
+        if (on_cpu_) peak = std::max(peak, fma_peak(isa_, threads_, options_.quick ? 1 : 3));
         if (read_ && round % 2 == 0) read = std::max(read, read_->measure(1));
         time_once(lane);
       }
-      peak = std::max(peak, fma_peak(isa_, threads_, options_.quick ? 1 : 3));
+      if (on_cpu_) peak = std::max(peak, fma_peak(isa_, threads_, options_.quick ? 1 : 3));
     }
+    if (!on_cpu_ && options_.bandwidth) read = cuda::devices().front().memory_bytes_per_second;
     for (Lane& lane : lanes_) {
       lane.row.peak_flops = peak;
       lane.row.read_bytes = read;
@@ -110,12 +112,10 @@ class Measurement {
  private:
   void time_once(Lane& lane) {
     // The measurement of the peak has put the pool's threads to sleep: a short run would pay for waking them.
-    if (lane.row.times.empty() || lane.row.times.best() < kLongRun) lane.prepared.run();
-    const double seconds = seconds_of([&] {
-      for (int i = 0; i < lane.per_timing; ++i) lane.prepared.run();
-    });
-    lane.row.times.add(seconds / lane.per_timing);
-    lane.spent += seconds;
+    if (on_cpu_ && (lane.row.times.empty() || lane.row.times.best() < kLongRun)) lane.prepared.seconds(1);
+    const double seconds = lane.prepared.seconds(lane.per_timing);
+    lane.row.times.add(seconds);
+    lane.spent += seconds * lane.per_timing;
   }
 
   void skip(const BenchProblem& problem, const char* reason) {
@@ -130,6 +130,7 @@ class Measurement {
   const BenchOptions& options_;
   std::string isa_;
   int threads_;
+  bool on_cpu_;
   std::optional<ReadBandwidth> read_;
   Progress progress_;
   double done_ = 0;

@@ -16,7 +16,7 @@ struct BenchProblem {
 };
 
 struct BenchOptions {
-  Where where;
+  Where where;  ///< its engine is the one of every row
   int rounds = 7;
   double seconds = 10;  ///< a row that has taken this long, and two runs, is not run again
   bool check = true;

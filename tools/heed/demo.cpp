@@ -58,8 +58,9 @@ int run_demo(const Words& words) {
   fmt::print("  machine   {}\n", machine.cpu);
   for (const EngineState& engine : engines(*context))
     fmt::print("  {:<10}{}\n", engine.name, engine.present ? engine.text : style.dim("not here: " + engine.text));
-  fmt::print("  peak      {} TFlops of f32 multiply-adds with {}, {} thread{}\n",
-             figure(fma_peak(isa, threads, 20) * 1e-12), isa, threads, threads == 1 ? "" : "s");
+  if (engine_for(*context, where) == EngineChoice::cpu)
+    fmt::print("  peak      {} TFlops of f32 multiply-adds with {}, {} thread{}\n",
+               figure(fma_peak(isa, threads, 20) * 1e-12), isa, threads, threads == 1 ? "" : "s");
 
   bool all_valid = true;
   for (const Scene& scene : kScenes) {

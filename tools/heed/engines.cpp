@@ -1,6 +1,7 @@
 #include "heed/engines.hpp"
 
 #include "cpu/isa.hpp"
+#include "cuda/device.hpp"
 #include "dispatch/context_impl.hpp"
 #include "heed/command.hpp"
 
@@ -33,6 +34,10 @@ std::string isa_in_use(const std::string& wish) {
   constexpr const char* kVariable = "HEED_MAX_CPU_ISA";
   const std::string_view limit = dispatch::environment(kVariable);
   return std::string(dispatch::name(limit.empty() ? best : std::min(best, dispatch::parse_cpu_isa(limit, kVariable))));
+}
+
+std::string device_in_use(EngineChoice engine, const std::string& isa) {
+  return engine == EngineChoice::cuda ? cuda::devices().front().name : isa_in_use(isa);
 }
 
 void require_isa(std::string_view isa) {

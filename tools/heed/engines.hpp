@@ -23,6 +23,9 @@ std::vector<std::pair<std::string, bool>> isa_levels();
 /// The highest level that this context may use on this machine.
 std::string isa_in_use(const std::string& wish);
 
+/// What an engine computes on: the ISA level, or the GPU's name.
+std::string device_in_use(EngineChoice engine, const std::string& isa);
+
 /// Throws UnsupportedError when this machine has not this level: running a lower one would be a silent change.
 void require_isa(std::string_view isa);
 

@@ -22,10 +22,11 @@ int run_explain(const Words& words) {
   heed explain -s=1 -s_k=8192 -prec=fp32 --json
 )");
   arguments.parse(words);
-  const Problem problem = problem_of(read_problem(arguments));
+  const verify::Case problem_case = read_problem(arguments);
   const Where where = read_where(arguments);
   read_run(arguments);
   const auto context = make_context(where);
+  const Problem problem = problem_of(problem_case, memory_of(engine_for(*context, where)));
   const Explanation explanation = context->explain(problem, plan_options(where));
   if (arguments.boolean("json")) {
     fmt::print("{}\n", explanation.to_json());

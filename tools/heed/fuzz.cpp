@@ -66,6 +66,7 @@ int run_fuzz(const Words& words) {
   declare_where(arguments, KernelArgument::not_taken);
   arguments.footer(R"(Examples
   heed fuzz --cases=2000
+  heed fuzz --engine=cuda --cases=20000
   heed fuzz --engine=cpu --isa=avx2 --threads=1 --minutes=5 --seed=7
 )");
   arguments.parse(words);
@@ -80,10 +81,11 @@ int run_fuzz(const Words& words) {
   options.most_failures = static_cast<int>(arguments.integer("failures", 1, 1000));
   const Where where = read_where(arguments);
   const auto context = make_context(where);
-  auto target = verify::Target::of(*context, where.engine);
+  const EngineChoice engine = engine_for(*context, where);
+  auto target = verify::Target::of(*context, engine);
   if (arguments.boolean("spoil"))
-    target.forward = [right = target.forward](const ForwardArgs& args) {
-      right(args);
+    target.forward = [right = target.forward](const verify::Buffers& buffers, const ForwardArgs& args) {
+      right(buffers, args);
       spoil(args);
     };
 
@@ -109,7 +111,7 @@ int run_fuzz(const Words& words) {
     fmt::print("  as found: {}{}\n", failure.found.to_command(), place);
   }
   fmt::print("fuzz: {} cases of seed {} on {} ({}, {} thread{}) in {:.1f} s, {:.0f} per second: {}\n", result.cases,
-             options.seed, target.name, isa_in_use(where.isa), context->executor().concurrency(),
+             options.seed, target.name, device_in_use(engine, where.isa), context->executor().concurrency(),
              context->executor().concurrency() == 1 ? "" : "s", result.seconds,
              result.seconds > 0 ? static_cast<double>(result.cases) / result.seconds : 0,
              result.failures.empty() ? "all valid" : fmt::format("{} FAILED", result.failures.size()));

@@ -78,7 +78,8 @@ ForwardOutcome forward_once(const Words& words) {
     if (word.rfind("-seed=", 0) == 0) word = fmt::format("-seed={}", problem.seed);
   result.kernel = prepared.plan().kernel();
   result.engine = result.kernel.substr(0, result.kernel.find('/'));
-  result.isa = isa_in_use(where.isa);
+  const bool on_gpu = prepared.plan().memory() == Memory::gpu;
+  result.isa = device_in_use(on_gpu ? EngineChoice::cuda : EngineChoice::cpu, where.isa);
   result.threads = prepared.plan().threads();
   result.problem = prepared.plan().problem();
   result.problem_case = problem;

@@ -14,17 +14,20 @@ int run_kernels(const Words& words) {
   Arguments arguments("heed kernels", "Lists the kernels of every engine, with what each one computes and how.");
   arguments.group("Which");
   arguments.option("filter", "", "those whose name, signature or algorithm matches this glob: 'd128*causal*'");
+  arguments.option("engine", "auto", "auto: of every engine; cpu or cuda: of this one", {"auto", "cpu", "cuda"});
   arguments.flag("here", "only those that this machine can run");
   arguments.group("Output");
   arguments.flag("json", "as JSON");
   arguments.flag("names", "names alone, one per line");
   arguments.footer(R"(Examples
   heed kernels --filter='avx512*bf16'
+  heed kernels --engine=cuda --here
   heed kernels --json
 )");
   arguments.parse(words);
   if (arguments.boolean("json") && arguments.boolean("names")) throw UsageError("--json --names : give one of them.");
   const std::string& filter = arguments.text("filter");
+  const std::string& wanted = arguments.text("engine");
   const bool here = arguments.boolean("here");
 
   Context context;
@@ -33,12 +36,15 @@ int run_kernels(const Words& words) {
     auto& list = json.at("kernels");
     for (std::size_t i = list.size(); here && i-- > 0;)
       if (!list[i].at("runs_here").get<bool>()) list.erase(i);
+    for (std::size_t i = list.size(); wanted != "auto" && i-- > 0;)
+      if (list[i].at("engine") != wanted) list.erase(i);
     fmt::print("{}\n", json.dump(2));
     return kValid;
   }
 
   auto kernels = context.kernels(filter);
   if (here) std::erase_if(kernels, [](const KernelInfo& kernel) { return !kernel.lacks.empty(); });
+  if (wanted != "auto") std::erase_if(kernels, [&](const KernelInfo& kernel) { return kernel.engine != wanted; });
   if (arguments.boolean("names")) {
     for (const KernelInfo& kernel : kernels) fmt::print("{}\n", kernel.name);
     return kValid;

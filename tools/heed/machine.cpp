@@ -2,6 +2,9 @@
 
 #include "core/cpu_quota.hpp"
 #include "cpu/isa.hpp"
+#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/nvrtc.hpp"
 
 #include <heed/executor.hpp>
 
@@ -48,6 +51,10 @@ std::string compiler_text() {
 #endif
 }
 
+nlohmann::ordered_json or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
+}
+
 std::int64_t cache_bytes(int level) {
   for (int index = 0; index < 8; ++index) {
     const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
@@ -90,6 +97,10 @@ Machine this_machine() {
   machine.l2_bytes = cache_bytes(2);
   machine.l3_bytes = cache_bytes(3);
   machine.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  if (const cuda::Driver* const driver = cuda::Driver::get()) machine.driver = cuda::version_text(driver->version());
+  if (cuda::devices().empty()) return machine;
+  machine.gpu = cuda::devices().front().name;
+  if (const cuda::Nvrtc* const nvrtc = cuda::Nvrtc::get()) machine.nvrtc = nvrtc->version().to_string();
   return machine;
 }
 
@@ -116,6 +127,9 @@ nlohmann::ordered_json to_json(const Machine& machine) {
           {"l2_bytes", machine.l2_bytes},
           {"l3_bytes", machine.l3_bytes},
           {"memory_bytes", machine.memory_bytes},
+          {"gpu", or_null(machine.gpu)},
+          {"driver", or_null(machine.driver)},
+          {"nvrtc", or_null(machine.nvrtc)},
           {"system", machine.system},
           {"compiler", machine.compiler}};
 }

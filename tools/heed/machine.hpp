@@ -18,6 +18,9 @@ struct Machine {
   int threads = 0;                                         ///< what heed uses by default
   std::int64_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  ///< of the first processor; 0: unknown
   std::int64_t memory_bytes = 0;
+  std::string gpu;     ///< the first, "NVIDIA H200"; empty: none
+  std::string driver;  ///< newest CUDA version it knows, "13.0"; empty: none
+  std::string nvrtc;   ///< version of NVRTC where there is a GPU to compile for; empty: none
 };
 
 Machine this_machine();

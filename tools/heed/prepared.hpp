@@ -26,8 +26,12 @@ class Prepared {
  public:
   /// Throws Error, or UnsupportedError when it does not fit in memory.
   Prepared(Context& context, const Where& where, const verify::Case& problem);
+  Prepared(Prepared&&) noexcept;
+  ~Prepared();
 
-  void run() const { plan_.run(buffers_->args(), {workspace_.get(), plan_.workspace_bytes()}, &context_.executor()); }
+  /// Seconds that one of `runs` runs takes when they follow each other. On a GPU the runs' own clock times them,
+  /// without the host's part of a call; the host's clock times what it takes until they are done.
+  double seconds(int runs, Clock clock = Clock::engine) const;
 
   /// Runs once on cleared outputs and compares them with the oracle: all rows if that costs no more than `budget`
   /// multiplications, otherwise a choice of them. `spoiled`: one element of the result is made wrong before, to see
@@ -42,11 +46,16 @@ class Prepared {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
+  struct OnGpu;
+
+  /// On a GPU it is put on a stream, and not waited for.
+  void run() const;
 
   Context& context_;
   Plan plan_;
   std::unique_ptr<verify::Buffers> buffers_;
-  std::unique_ptr<std::byte, Free> workspace_;
+  std::unique_ptr<std::byte, Free> workspace_;  ///< in host memory
+  std::unique_ptr<OnGpu> gpu_;                  ///< tensors and workspace of a plan that runs there
 };
 
 /// Makes the first element of o wrong. Where there is none, it does nothing.
@@ -54,5 +63,8 @@ void spoil(const ForwardArgs& args);
 
 /// Warms up, then times. Where the counts were not asked for, stops early when they would take more than `seconds`.
 Times time_runs(const Prepared& prepared, const Run& run, double seconds);
+
+/// How many runs one timing needs to last `shortest` seconds, when one takes `once`.
+int runs_per_timing(const Prepared& prepared, double once, double shortest);
 
 }  // namespace heed::command

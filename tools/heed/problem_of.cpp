@@ -54,7 +54,7 @@ double elements_of(const Case& c, Operand which) {
 /// Of something with this shape over [b, h, s_q, s_k].
 double elements_of(const Case& c, const Broadcast& shape) {
   return static_cast<double>(shape.batch ? c.b : 1) * static_cast<double>(shape.head ? c.h : 1) *
-         static_cast<double>(shape.query ? c.longest_q() : 1) * static_cast<double>(shape.key ? c.longest_k() : 1);
+         static_cast<double>(shape.query ? c.bound_q() : 1) * static_cast<double>(shape.key ? c.bound_k() : 1);
 }
 
 /// Inputs are kept twice, to see whether anything has changed them.
@@ -70,7 +70,7 @@ double bytes_needed(const Case& c) {
 
 }  // namespace
 
-Problem problem_of(const Case& c) {
+Problem problem_of(const Case& c, Memory memory) {
   for (const Operand which : {Operand::q, Operand::k, Operand::v, Operand::o})
     if (elements_of(c, which) > 0x1p60)
       throw UsageError(fmt::format("a tensor of this problem has {:.3g} elements; at most 2^60 can be addressed.",
@@ -79,7 +79,7 @@ Problem problem_of(const Case& c) {
   problem.type(c.type).mode(c.mode).batch(c.b).heads(c.h, c.h_k).head_dims(c.d, c.d_v);
   if (c.output_type) problem.output_type(*c.output_type);
   if (c.group()) {
-    problem.lengths(c.longest_q(), c.longest_k()).total_rows(c.total_q(), c.total_k());
+    problem.lengths(c.bound_q(memory), c.bound_k(memory)).total_rows(c.total_q(), c.total_k());
     problem.logical_lengths(!c.s_qpad.empty(), !c.s_kpad.empty());
   } else {
     problem.lengths(c.s_q[0], c.s_k[0]).logical_lengths(!c.q_eff_lens.empty(), !c.kv_eff_lens.empty());

@@ -42,6 +42,7 @@ Run read_run(const Arguments& arguments) {
   run.warmup = static_cast<int>(arguments.integer("warmup", 0, kMostRuns));
   run.repeat = static_cast<int>(arguments.integer("repeat", 1, kMostRuns));
   run.counts_given = arguments.given("warmup") || arguments.given("repeat");
+  run.clock = arguments.text("timer") == "cpu" ? Clock::host : Clock::engine;
   run.kernel_name = arguments.boolean("kname");
   run.json = arguments.boolean("json");
   run.json_file = arguments.text("jsonfile");

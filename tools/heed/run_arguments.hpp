@@ -9,11 +9,17 @@ namespace heed::command {
 
 enum class Check : std::uint8_t { none, sample, full };
 
+enum class Clock : std::uint8_t {
+  engine,  ///< its own: on the CPU engine the host's
+  host,
+};
+
 /// How a problem is run and reported.
 struct Run {
   Check check = Check::sample;
   bool spoil = false;  ///< make one element wrong before checking
   int warmup = 5, repeat = 20;
+  Clock clock = Clock::engine;
   bool counts_given = false;  ///< warmup or repeat was asked for: run exactly so often, however long it takes
   bool kernel_name = false;
   bool json = false;
