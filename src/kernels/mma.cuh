@@ -43,6 +43,12 @@ HEED_DEVICE void load_shared(float (&x)[4], u32 from) {
                : "r"(from)
                : "memory");
 }
+HEED_DEVICE void load_shared(float (&x)[2], u32 from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from) : "memory");
+}
+HEED_DEVICE void load_shared(float (&x)[1], u32 from) {
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x[0]) : "r"(from) : "memory");
+}
 
 /// Four 8 x 8 matrices of 16-bit elements, whose rows lanes 0..7, 8..15, 16..23 and 24..31 point to. Of each, a thread
 /// gets elements 2 * (lane % 4) and the next of row lane / 4.

@@ -232,7 +232,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
         if (seen) {
           const u32 k_now = k_at + slot * kKBytes;
           if constexpr (C.type == Element::f32) {
-            multiply_keys_f32<kD, kN, kM>(s, warp_q_at, k_now, p.d, lane);
+            multiply_keys_f32<kD, kN, kM, (kM * kDv > 128 ? 2 : 4)>(s, warp_q_at, k_now, p.d, lane);
           } else {
             multiply_keys<T, kD, kN, kM, kQSteps>(s, warp_q_at, q_registers, k_now, lane);
           }

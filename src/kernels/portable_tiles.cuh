@@ -159,8 +159,9 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
   }
 }
 
-/// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes four columns at a time. Only d columns count.
-template <int kD, int kN, int kM>
+/// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes kColumns (2 or 4) columns at a time: four need
+/// fewer loads, two fewer registers. Only d columns count.
+template <int kD, int kN, int kM, int kColumns>
 HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at, int d, u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
@@ -168,20 +169,21 @@ HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at,
 #pragma unroll
     for (int i = 0; i < kN / 2; ++i) s[m][i] = 0.0f;
 #pragma unroll 1
-  for (int chunk = 0; chunk < (d + 3) / 4; ++chunk) {
-    float q[2 * kM][4];
+  for (int column = 0; column < d; column += kColumns) {
+    float q[2 * kM][kColumns];
 #pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) load_shared(q[r], q_rows + chunk_offset<kD / 4>(8 * r + lane / 4, chunk));
+    for (int r = 0; r < 2 * kM; ++r)
+      load_shared(q[r], q_rows + chunk_offset<kD / 4>(8 * r + lane / 4, column / 4) + column % 4 * 4);
 #pragma unroll
     for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        float k[4];
-        load_shared(k, k_at + chunk_offset<kD / 4>(8 * n + lane % 4 * 2 + e, chunk));
+        float k[kColumns];
+        load_shared(k, k_at + chunk_offset<kD / 4>(8 * n + lane % 4 * 2 + e, column / 4) + column % 4 * 4);
 #pragma unroll
         for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
+          for (int i = 0; i < kColumns; ++i) {
             float& x = s[r / 2][4 * n + r % 2 * 2 + e];
             x = __fmaf_rn(q[r][i], k[i], x);
           }
@@ -202,17 +204,20 @@ HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weig
       store_shared(rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, 2 * n + lane % 4 / 2) + lane % 2 * 8,
                    weights[r / 2][4 * n + r % 2 * 2], weights[r / 2][4 * n + r % 2 * 2 + 1]);
   __syncwarp();
+  // As many keys in one piece of straight code as leave room for their V in registers, should all be loaded ahead.
+  constexpr int kKeys = kDv <= 64 ? 4 : kDv <= 128 ? 2 : 1;
 #pragma unroll 1
-  for (int chunk = 0; chunk < kN / 4; ++chunk) {
-    float w[2 * kM][4];
+  for (int key = 0; key < kN; key += kKeys) {
+    float w[2 * kM][kKeys];
 #pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) load_shared(w[r], rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, chunk));
+    for (int r = 0; r < 2 * kM; ++r)
+      load_shared(w[r], rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, key / 4) + key % 4 * 4);
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
+    for (int j = 0; j < kKeys; ++j)
 #pragma unroll
       for (int n = 0; n < kDv / 16; ++n) {
         float v[4];
-        load_shared(v, v_at + chunk_offset<kDv / 4>(4 * chunk + j, 4 * n + lane % 4));
+        load_shared(v, v_at + chunk_offset<kDv / 4>(key + j, 4 * n + lane % 4));
 #pragma unroll
         for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll
