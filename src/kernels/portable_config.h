@@ -88,9 +88,9 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
   c.warps = 4;
   c.stages = 1;
   if (type == Element::f32) {
-    c.tile_k = width <= 64 ? 64 : width <= 128 && heavy ? 16 : 32;
+    c.tile_k = width <= 64 ? 64 : width <= 128 && (heavy || (!aligned && !light)) ? 16 : 32;
   } else if (width <= 64) {
-    c.tile_k = 64;
+    c.tile_k = heavy && c.d > 256 ? 32 : 64;
     c.stages = 2;
     c.q_in_registers = c.d <= 64 && !heavy;
   } else if (width <= 128) {
@@ -112,6 +112,8 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
       c.tile_k = 16;
     } else if (c.warps > 1) {
       c.warps /= 2;
+    } else if (c.warp_rows > 16) {
+      c.warp_rows = 16;
     } else {
       break;
     }

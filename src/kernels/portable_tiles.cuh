@@ -16,7 +16,8 @@ namespace heed::kernels {
 template <int kChunks>
 HEED_DEVICE u32 chunk_offset(u32 row, u32 chunk) {
   static_assert(kChunks % 4 == 0, "two rows of four chunks are one line of banks");
-  constexpr u32 kTurned = kChunks % 8 == 0 ? 8 : 4;  // only so many change places, so that few offsets depend on the lane
+  constexpr u32 kTurned =
+      kChunks % 8 == 0 ? 8 : 4;  // only so many change places, so that few offsets depend on the lane
   const u32 turn = row / (8 / kTurned) % kTurned;
   return (row * kChunks + chunk / kTurned * kTurned + (chunk % kTurned ^ turn)) * 16;
 }
@@ -86,8 +87,8 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
   }
 }
 
-/// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come row
-/// by row. The same for all operands, so that they share these offsets.
+/// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come
+/// row by row. The same for all operands, so that they share these offsets.
 template <int kChunks>
 HEED_DEVICE u32 matrices_offset(u32 row, u32 chunk, u32 lane) {
   return chunk_offset<kChunks>(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
@@ -104,7 +105,8 @@ HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) 
 /// s [16 * kM, kN] = Q [16 * kM, kD] K^T [kD, kN] on the tensor cores. q_rows is the warp's Q in shared memory, q its
 /// fragments where they stay in registers (kQSteps = kD / 16, else 1).
 template <class T, int kD, int kN, int kM, int kQSteps>
-HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at, u32 lane_index) {
+HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at,
+                               u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -137,7 +139,8 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 
 /// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
 template <class T, int kDv, int kN, int kM>
-HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at, u32 lane_index) {
+HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at,
+                                 u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int step = 0; step < kN / 16; ++step) {
@@ -159,8 +162,8 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
   }
 }
 
-/// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes kColumns (2 or 4) columns at a time: four need
-/// fewer loads, two fewer registers. Only d columns count.
+/// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes kColumns (2 or 4) columns at a time: four
+/// need fewer loads, two fewer registers. Only d columns count.
 template <int kD, int kN, int kM, int kColumns>
 HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at, int d, u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
@@ -191,8 +194,8 @@ HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at,
   }
 }
 
-/// O in f32. The weights go through `rows_at`, the warp's own [16 * kM, kN] in shared memory: a thread sums over all keys
-/// for 2 * kM rows and kDv / 4 columns.
+/// O in f32. The weights go through `rows_at`, the warp's own [16 * kM, kN] in shared memory: a thread sums over all
+/// keys for 2 * kM rows and kDv / 4 columns.
 template <int kDv, int kN, int kM>
 HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 rows_at, u32 v_at,
                                      u32 lane_index) {
