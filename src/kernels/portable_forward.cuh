@@ -342,7 +342,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
               p.lse[t.batch * p.lse_steps.batch + t.head * p.lse_steps.head + (i64(q.q_row) + row) * p.lse_steps.row] =
                   end.lse;
           }
-          if (F.hides() && spoilt(o[m])) {
+          if (F.hides() && spoilt(o[m], warp_row + 16 * m + lane / 4 < q.s_q)) {
             careful |= 1u << m;
           } else {
             store_rows<T, Output, kDv>(p, q, t, warp_row + 16 * m, pass * kDv, o[m], factor[m], lane);
