@@ -4,6 +4,8 @@
 #include "cuda/kernel_text.hpp"
 #include "cuda/tensor_map.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -49,7 +51,8 @@ constexpr ForwardSignature lean(ForwardSignature s, Set<MaskClass> masks) {
 constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
 
 constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, const HopperConfig& config,
-                          std::string_view notes, std::int64_t from_s_k = 0, std::int64_t to_s_k = Sizes::kNoLimit) {
+                          std::string_view notes, int room, std::int64_t from_s_k = 0,
+                          std::int64_t to_s_k = Sizes::kNoLimit) {
   return {{stem, s,
            ForwardAlgorithm{.arch = dispatch::Sm{90},
                             .unit = MathUnit::wgmma,
@@ -57,6 +60,7 @@ constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, cons
                             .tile_k = config.tile_k,
                             .notes = notes}},
           config,
+          room,
           from_s_k,
           to_s_k};
 }
@@ -64,27 +68,32 @@ constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, cons
 constexpr std::array kLines{
     line("hopper_fwd_d64_full", lean(signature(dims(8, 64), dims(8, 64)), kFull),
          {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .turns = Turns::products},
-         "4 warpgroups in turns, lazy maximum"),
+         "4 warpgroups in turns, lazy maximum", 0),
     line("hopper_fwd_d64_causal", lean(signature(dims(8, 64), dims(8, 64)), kCausal),
          {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
-         "4 free warpgroups, lazy maximum"),
+         "4 free warpgroups, lazy maximum", 0),
     line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},
-         "3 free warpgroups, every feature"),
+         "3 free warpgroups", 3),
+    line("hopper_fwd_d64_features", signature(dims(8, 64), dims(8, 64)),
+         {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 2}, "2 free warpgroups with room for every feature", 12),
     line("hopper_fwd_d96", signature(dims(8, 96), dims(8, 96)), {.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3},
-         "3 free warpgroups"),
+         "3 free warpgroups", 1),
     line("hopper_fwd_d128_short", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 128, .warpgroups = 2, .k_stages = 2, .v_stages = 2},
-         "2 free warpgroups, wide blocks", 0, 1024),
+         "2 free warpgroups, wide blocks", 1, 0, 1024),
     line("hopper_fwd_d128_full", lean(signature(dims(8, 128), dims(8, 128)), kFull),
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3, .turns = Turns::products},
-         "3 warpgroups in turns, lazy maximum", 1025),
+         "3 warpgroups in turns, lazy maximum", 0, 1025),
     line("hopper_fwd_d128", signature(dims(8, 128), dims(8, 128)),
-         {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups"),
+         {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups", 2),
+    line("hopper_fwd_d128_features", signature(dims(8, 128), dims(8, 128)),
+         {.d = 128, .d_v = 128, .tile_k = 32, .warpgroups = 2, .k_stages = 4, .v_stages = 4},
+         "2 free warpgroups with room for every feature", 12),
     line("hopper_fwd_d192_128", signature(dims(8, 192), dims(8, 128)),
          {.d = 192, .d_v = 128, .tile_k = 96, .warpgroups = 2, .k_stages = 2, .v_stages = 2},
-         "2 free warpgroups, for a d_v that is smaller than d"),
+         "2 free warpgroups, for a d_v that is smaller than d", 3),
     line("hopper_fwd_d192", signature(dims(8, 192), dims(8, 192)),
-         {.d = 192, .d_v = 192, .tile_k = 64, .warpgroups = 2, .k_stages = 2, .v_stages = 2}, "2 free warpgroups"),
+         {.d = 192, .d_v = 192, .tile_k = 64, .warpgroups = 2, .k_stages = 2, .v_stages = 2}, "2 free warpgroups", 3),
     line("hopper_fwd_d256", signature(dims(8, 256), dims(8, 256)),
          {.d = 256,
           .d_v = 256,
@@ -96,7 +105,18 @@ constexpr std::array kLines{
           .turns = Turns::products,
           .lazy_maximum = false,
           .own_o_memory = true},
-         "2 warpgroups in turns, O through memory of its own"),
+         "2 warpgroups in turns, O through memory of its own", 1),
+    line("hopper_fwd_d256_features", signature(dims(8, 256), dims(8, 256)),
+         {.d = 256,
+          .d_v = 256,
+          .tile_k = 32,
+          .warpgroups = 2,
+          .k_stages = 4,
+          .v_stages = 4,
+          .q_buffers = 1,
+          .lazy_maximum = false,
+          .own_o_memory = true},
+         "2 free warpgroups with room for features", 2),
 };
 
 /// Which row tiles come when under a causal mask: measured, see docs/kernels/log.md, "causal order".
@@ -125,14 +145,20 @@ class HopperForward final : public CudaForwardKernel {
       : CudaForwardKernel(line.spec, std::move(state)), line_(line) {}
 
   double expected_seconds(const Problem& problem) const override {
-    // The tile that is computed, whole, at a rate that grows with d; what is measured to be worse here counts a
-    // fifth more, and general kernels a tenth more than those for the case.
+    // The tile that is computed, whole, at a rate that grows with d. What was measured to be worse here counts a fifth
+    // more; room for features costs, too.
     const HopperConfig& c = line_.config;
     const double pairs = expected_pairs(problem);
     const double rate = (c.d_v >= 128 ? 600e12 : 500e12);
     const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
-    const double fit = (tuned ? 1.0 : 1.2) * (line_.spec.signature.modes.is_any() ? 1.1 : 1.0);
+    const double fit = (tuned ? 1.0 : 1.2) * (1 + 0.05 * line_.room);
     return 4e-6 + fit * 2 * pairs * (c.d + c.d_v) / rate;
+  }
+
+  std::string too_much(const Problem& problem) const override {
+    const int weight = features_of(problem).weight();
+    if (weight <= line_.room) return {};
+    return fmt::format("the features weigh {}, there is room for {}", weight, line_.room);
   }
 
   std::unique_ptr<const dispatch::Prepared> prepare(const Problem& problem, int) const override {

@@ -10,9 +10,9 @@ namespace heed::cuda {
 /// One line of the table of Hopper kernels: what it computes, how, and where it is the one to take.
 struct HopperLine {
   dispatch::ForwardKernelSpec spec;
-  kernels::HopperConfig config;  ///< for f16, without features
-  /// It wins where the longest row of keys is in this range and the mask is of this kind; see tuned().
-  std::int64_t from_s_k = 0, to_s_k = dispatch::Sizes::kNoLimit;
+  kernels::HopperConfig config;   ///< for f16, without features
+  int room;                       ///< the features' weight() that its registers have room for
+  std::int64_t from_s_k, to_s_k;  ///< it is the one to take where there are so many keys
 };
 
 std::span<const HopperLine> hopper_lines();

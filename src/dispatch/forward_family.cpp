@@ -147,9 +147,16 @@ constexpr ForwardRule kTmaStride{
     "tma-stride", "TMA needs every stride but the innermost, which is 1, to be a multiple of 16 bytes",
     [](const Problem& p, const ForwardKernel& k) { return k.signature().tma ? tma_stride_broken(p) : std::nullopt; }};
 
+constexpr ForwardRule kRoom{"room", "features share the registers with the tile",
+                            [](const Problem& p, const ForwardKernel& k) -> Broken {
+                              std::string reason = k.too_much(p);
+                              if (reason.empty()) return std::nullopt;
+                              return reason;
+                            }};
+
 constexpr std::array kRules{kOperation, kTypes,   kOutputTypes, kHeadDim,  kHeadDimV,   kMath,
                             kMode,      kMask,    kFeatures,    kRowCount, kAccumulate, kDeterminism,
-                            kLengths,   kTmaType, kTmaBase,     kTmaKeys,  kTmaStride};
+                            kLengths,   kTmaType, kTmaBase,     kTmaKeys,  kTmaStride,  kRoom};
 
 }  // namespace
 

@@ -60,6 +60,10 @@ class ForwardKernel : public Kernel {
   /// number of threads, because the choice of a kernel shows in the last bits of the result.
   virtual double expected_seconds(const Problem& problem) const = 0;
 
+  /// What of a problem that fits the signature is too much for the kernel ("bias with dropout and a window"); empty
+  /// when nothing is.
+  virtual std::string too_much(const Problem& problem) const;
+
   /// The steps of a run, with the slice of the workspace each one uses (offsets are multiples of 64; slices may overlap
   /// where their lives do not). Known before running; at most `threads` workers will come.
   virtual std::vector<Plan::Stage> stages(const Problem& problem, int threads) const = 0;

@@ -28,6 +28,11 @@ struct ForwardFeatures {
 
   /// Scores are turned into log2 units before the softmax sees them; otherwise one factor is all that is between.
   constexpr bool changes_scores() const { return negative_scale || soft_cap || bias != BiasType::none || alibi; }
+  /// About how many registers they ask for, in handfuls.
+  constexpr int weight() const {
+    return (mask == MaskShape::window) + own_lengths + keep + blocks + alibi + 2 * soft_cap +
+           2 * (bias != BiasType::none) + 2 * dropout;
+  }
   constexpr bool bit_masks() const { return keep || blocks; }
   /// Some row may not see some key that another row of the same tile sees.
   constexpr bool hides() const { return mask != MaskShape::none || own_lengths || bit_masks(); }

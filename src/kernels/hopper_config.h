@@ -39,11 +39,11 @@ struct HopperConfig {
   // Registers of a thread after the roles have parted; together no more than the launch gave them all. The search for
   // tiles of sequences with their own lengths takes a few more.
   constexpr int math_registers() const {
-    if (warpgroups <= 2) return 232;
+    if (warpgroups <= 2) return features.own_lengths ? 224 : 232;
     return warpgroups == 3 ? (features.own_lengths ? 152 : 160) : (features.own_lengths ? 104 : 112);
   }
   constexpr int copy_registers() const {
-    if (warpgroups <= 2) return 40;
+    if (warpgroups <= 2) return features.own_lengths ? 56 : 40;
     return warpgroups == 3 ? (features.own_lengths ? 56 : 32) : (features.own_lengths ? 64 : 32);
   }
 
@@ -76,7 +76,8 @@ struct HopperConfig {
     if (d % 16 != 0 || d < 16 || d > 256) return "d is a multiple of 16, at most 256";
     if (!(d_v == 64 || d_v == 80 || d_v == 96 || d_v == 112 || d_v == 128 || d_v == 160 || d_v == 192 || d_v == 256))
       return "d_v is 64, 80, 96, 112, 128, 160, 192 or 256";
-    if (tile_k % 16 != 0 || tile_k < 64 || tile_k > 176) return "a block has 64 to 176 keys, a multiple of 16";
+    if (tile_k != 32 && (tile_k % 16 != 0 || tile_k < 64 || tile_k > 176))
+      return "a block has 32 keys, or 64 to 176, a multiple of 16";
     if (k_stages < 1 || v_stages < 1) return "a ring has one stage or more";
     if (q_buffers < 1 || q_buffers > 2) return "Q has one buffer or two";
     if (rescale_threshold < 0 || rescale_threshold > 12) return "the rescale threshold is 0 to 12";

@@ -110,6 +110,8 @@ struct Wgmma;
                    : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));     \
     }                                                                                                                  \
   };
+HEED_WGMMA(f16, 32, 16, 16, 17, 18, 19, 20, 21, 22)
+HEED_WGMMA(bf16, 32, 16, 16, 17, 18, 19, 20, 21, 22)
 HEED_WGMMA(f16, 64, 32, 32, 33, 34, 35, 36, 37, 38)
 HEED_WGMMA(bf16, 64, 32, 32, 33, 34, 35, 36, 37, 38)
 HEED_WGMMA(f16, 80, 40, 40, 41, 42, 43, 44, 45, 46)
