@@ -79,18 +79,21 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
                    .d_v = head_tile(d_v),
                    .aligned = aligned,
                    .features = features};
-  // What features need of the registers: masks little, lengths and two-sided windows some, a bias the most.
+  // What features need of the registers: masks little, lengths and two-sided windows some, a bias with dropout the
+  // most.
   const bool bias = features.bias != BiasType::none;
   const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
+  const bool heaviest = bias && features.dropout;
   const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
   const int width = c.pass_d_v();
   c.warp_rows = width <= 128 ? 32 : 16;
   c.warps = 4;
   c.stages = 1;
   if (type == Element::f32) {
-    c.tile_k = width <= 64 ? 64 : width <= 128 && (heavy || (!aligned && !light)) ? 16 : 32;
+    const bool narrow = width <= 128 && (heavy || (!aligned && !light));
+    c.tile_k = width <= 64 ? (heaviest ? 32 : 64) : narrow ? 16 : 32;
   } else if (width <= 64) {
-    c.tile_k = heavy && c.d > 256 ? 32 : 64;
+    c.tile_k = heaviest || (heavy && c.d > 256) ? 32 : 64;
     c.stages = 2;
     c.q_in_registers = c.d <= 64 && !heavy;
   } else if (width <= 128) {
@@ -98,7 +101,7 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
     c.stages = light ? 1 : 2;
     if (bias) c.warps = 8, c.warp_rows = 16;
   } else {
-    c.tile_k = !heavy ? 64 : c.passes() == 1 ? 32 : 16;
+    c.tile_k = !heavy ? 64 : heaviest || c.passes() > 1 ? 16 : 32;
     c.warps = 8;
   }
   while (c.shared_bytes() > max_shared_bytes) {
