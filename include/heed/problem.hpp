@@ -84,6 +84,8 @@ class HEED_API Problem {
   Problem& math(Math v);
   Problem& accumulate(DataType v);
   Problem& deterministic(bool v);
+  Problem& aligned(
+      bool v);  ///< GPU memory: q, k, v and o begin at multiples of 16 bytes, as memory from an allocator does
 
   Operation operation() const { return operation_; }
   DataType type() const { return type_; }
@@ -117,6 +119,7 @@ class HEED_API Problem {
   Math math() const { return math_; }
   DataType accumulate() const { return accumulate_; }
   bool deterministic() const { return deterministic_; }
+  bool aligned() const { return aligned_; }
 
   /// The first broken rule of the contract, with what would be accepted; nothing when the problem makes sense.
   std::optional<Error> validate() const;
@@ -151,7 +154,7 @@ class HEED_API Problem {
   bool randval_ = false, lse_ = false;
   Math math_ = Math::fast;
   DataType accumulate_ = DataType::f32;
-  bool deterministic_ = true;
+  bool deterministic_ = true, aligned_ = true;
 };
 
 }  // namespace heed

@@ -14,6 +14,10 @@ Problem Problem::of(const ForwardArgs& args, Memory memory) {
   Problem problem;
   core::read_operands(args, memory, problem);
   core::read_features(args, problem);
+  if (memory == Memory::gpu) {
+    for (const TensorView& view : {args.q, args.k, args.v, TensorView(args.o)})
+      if (reinterpret_cast<std::uintptr_t>(view.data) % 16 != 0) problem.aligned(false);
+  }
   if (auto error = problem.validate()) throw *std::move(error);
   core::check_memory(views);
   return problem;

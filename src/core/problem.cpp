@@ -72,6 +72,7 @@ Problem& Problem::lse(bool v) { return lse_ = v, *this; }
 Problem& Problem::math(Math v) { return math_ = v, *this; }
 Problem& Problem::accumulate(DataType v) { return accumulate_ = v, *this; }
 Problem& Problem::deterministic(bool v) { return deterministic_ = v, *this; }
+Problem& Problem::aligned(bool v) { return aligned_ = v, *this; }
 
 double Problem::scale() const { return scale_ == 0 ? 1.0 / std::sqrt(static_cast<double>(d_)) : scale_; }
 
@@ -105,7 +106,7 @@ class Key {
     add(byte(p.operation()) | byte(p.type()) << 8 | byte(p.output_type()) << 16 | byte(p.mode()) << 24 |
         byte(p.alibi()) << 32 | byte(p.math()) << 40 | byte(p.accumulate()) << 48);
     add(byte(p.logical_q()) | byte(p.logical_k()) << 1 | byte(p.sink()) << 2 | byte(p.randval()) << 3 |
-        byte(p.lse()) << 4 | byte(p.deterministic()) << 5 | shape(p, p.bool_mask()) << 8 |
+        byte(p.lse()) << 4 | byte(p.deterministic()) << 5 | byte(p.aligned()) << 6 | shape(p, p.bool_mask()) << 8 |
         shape(p, p.bias() ? std::optional(p.bias()->shape) : std::nullopt) << 16 |
         byte(p.bias() ? p.bias()->type : DataType::f32) << 24 |
         shape(p, p.block_mask() ? std::optional(p.block_mask()->shape) : std::nullopt) << 32);

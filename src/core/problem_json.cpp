@@ -175,6 +175,7 @@ constexpr std::pair<std::string_view, Read> kReaders[] = {
     {"math", [](Draft& to, const JsonReader& v) { to.problem.math(v.choice(kMaths)); }},
     {"accumulate", [](Draft& to, const JsonReader& v) { to.problem.accumulate(read_type(v)); }},
     {"deterministic", [](Draft& to, const JsonReader& v) { to.problem.deterministic(v.boolean()); }},
+    {"aligned", [](Draft& to, const JsonReader& v) { to.problem.aligned(v.boolean()); }},
 };
 // clang-format on
 
@@ -230,6 +231,7 @@ std::string Problem::to_json() const {
   json["math"] = name_of(math_, kMaths);
   json["accumulate"] = name(accumulate_);
   json["deterministic"] = deterministic_;
+  json["aligned"] = aligned_;
   return json.dump();
 }
 

@@ -100,6 +100,7 @@ std::string Problem::to_string() const {
   if (math_ == Math::accurate) add(", math:accurate");
   if (accumulate_ != DataType::f32) add(", accumulate:{}", name(accumulate_));
   if (!deterministic_) add(", deterministic:0");
+  if (!aligned_) add(", aligned:0");
   if (strided) {
     for (const Operand operand : kOperands) {
       const Strides s = strides(operand);

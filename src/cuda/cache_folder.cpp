@@ -90,30 +90,27 @@ std::optional<CacheEntry> CacheFolder::load_any(const std::string& source) const
   return best;
 }
 
-bool CacheFolder::store(const CacheEntry& entry) {
-  if (path_.empty()) return false;
+std::string CacheFolder::store(const CacheEntry& entry) {
+  if (path_.empty()) return "there is no cache folder";
   std::error_code error;
   fs::create_directories(path_, error);
   const fs::path file = file_of(entry.key);
   std::string temp = file.string() + ".XXXXXX" + std::string(kTempSuffix);
   const int descriptor = mkostemps(temp.data(), static_cast<int>(kTempSuffix.size()), O_CLOEXEC);
-  if (descriptor < 0) {
-    warn(std::strerror(errno));
-    return false;
-  }
+  if (descriptor < 0) return warn(std::strerror(errno));
   int failed = write_all(descriptor, to_bytes(entry));
   fchmod(descriptor, 0644);
   if (close(descriptor) != 0 && failed == 0) failed = errno;
   if (failed == 0 && std::rename(temp.c_str(), file.c_str()) != 0) failed = errno;
-  if (failed == 0) return true;
+  if (failed == 0) return {};
   unlink(temp.c_str());
-  warn(std::strerror(failed));
-  return false;
+  return warn(std::strerror(failed));
 }
 
-void CacheFolder::warn(const std::string& what) {
-  if (environment("HEED_LOG").empty() || environment("HEED_LOG") == "0" || warned_.exchange(true)) return;
-  fmt::print(stderr, "heed: kernel cache {}: {}; compiled kernels stay in memory\n", path_.string(), what);
+std::string CacheFolder::warn(const std::string& what) {
+  if (const auto log = environment("HEED_LOG"); !log.empty() && log != "0" && !warned_.exchange(true))
+    fmt::print(stderr, "heed: kernel cache {}: {}; compiled kernels stay in memory\n", path_.string(), what);
+  return what;
 }
 
 CacheFolder::Lock CacheFolder::lock(const EntryKey& key) {

@@ -28,8 +28,8 @@ class CacheFolder {
   /// Of the same source by whatever NVRTC, the newest of them.
   std::optional<CacheEntry> load_any(const std::string& source) const;
 
-  /// True when it was written: completely, or not at all.
-  bool store(const CacheEntry& entry);
+  /// Writes it completely or not at all. Returns why not; empty when it did.
+  std::string store(const CacheEntry& entry);
 
   /// Held by the one process that compiles an entry, while others wait for it.
   class Lock {
@@ -63,7 +63,8 @@ class CacheFolder {
 
  private:
   std::filesystem::path file_of(const EntryKey& key) const;
-  void warn(const std::string& what);
+  /// Says it once on stderr, with HEED_LOG=1. Returns it.
+  std::string warn(const std::string& what);
 
   std::filesystem::path path_;
   std::atomic<bool> warned_ = false;

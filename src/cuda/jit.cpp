@@ -17,7 +17,9 @@ namespace heed::cuda {
 namespace {
 
 std::vector<std::string> options_for(const std::string& arch) {
-  return {"--gpu-architecture=" + arch, "-std=c++20",
+  return {"--gpu-architecture=" + arch,
+          "-std=c++20",
+          "-default-device",       // constexpr functions that host and device share need no marks
           "-lineinfo",             // profilers and compute-sanitizer name lines
           "--ptxas-options=-v",    // the log tells registers and spills
           "--no-source-include"};  // a file in the current folder is never taken for one of ours

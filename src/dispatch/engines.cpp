@@ -1,13 +1,14 @@
 #include "dispatch/engines.hpp"
 
 #include "cpu/engine.hpp"
+#include "cuda/engine.hpp"
 
 namespace heed::dispatch {
 
 Engines make_engines(const EngineOptions& options) {
   Engines engines;
   engines.present.push_back(cpu::make_cpu_engine({.max_isa = options.max_cpu_isa}));
-  engines.missing.push_back({EngineKind::cuda, "this build has no CUDA engine"});
+  engines.present.push_back(cuda::make_cuda_engine({.family = options.cuda_family}));
   return engines;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 namespace heed::dispatch {
 namespace {
@@ -91,8 +92,64 @@ constexpr ForwardRule kDeterminism{"determinism", "deterministic means the same 
                                      return "the order of its sums may change from run to run";
                                    }};
 
-constexpr std::array kRules{kOperation, kTypes, kOutputTypes, kHeadDim,  kHeadDimV,   kMath,
-                            kMode,      kMask,  kFeatures,    kRowCount, kAccumulate, kDeterminism};
+constexpr ForwardRule kLengths{"lengths", "row numbers have a limit in a kernel",
+                               [](const Problem& p, const ForwardKernel& k) -> Broken {
+                                 const bool group = p.mode() == Mode::group;
+                                 if (auto broken = unless_has(k.signature().lengths, group ? p.total_q() : p.s_q(),
+                                                              "q has rows:", group ? p.total_q() : p.s_q()))
+                                   return broken;
+                                 return unless_has(k.signature().lengths, group ? p.total_k() : p.s_k(),
+                                                   "k has rows:", group ? p.total_k() : p.s_k());
+                               }};
+
+constexpr ForwardRule kTmaType{"tma-type", "a kernel that stores by TMA writes o in the type of q",
+                               [](const Problem& p, const ForwardKernel& k) -> Broken {
+                                 if (!k.signature().tma || p.output_type() == p.type()) return std::nullopt;
+                                 return fmt::format("q is {} and o is {}", name(p.type()), name(p.output_type()));
+                               }};
+
+constexpr ForwardRule kTmaBase{"tma-base", "TMA needs q, k, v and o to begin at multiples of 16 bytes",
+                               [](const Problem& p, const ForwardKernel& k) -> Broken {
+                                 if (!k.signature().tma || p.aligned()) return std::nullopt;
+                                 return "one of them does not";
+                               }};
+
+constexpr ForwardRule kTmaKeys{"tma-keys", "a tensor map cannot be empty",
+                               [](const Problem& p, const ForwardKernel& k) -> Broken {
+                                 if (!k.signature().tma) return std::nullopt;
+                                 const bool group = p.mode() == Mode::group;
+                                 if ((group ? p.total_k() : p.s_k()) > 0) return std::nullopt;
+                                 return "there are no keys";
+                               }};
+
+/// TMA steps over (sequence, head, batch): a step of 0 over heads or batch is one entry for all.
+Broken tma_stride_broken(const Problem& p) {
+  constexpr std::int64_t kBytes = 16, kMost = std::int64_t{1} << 40;
+  constexpr std::array kOperands{std::pair{Operand::q, "q"}, std::pair{Operand::k, "k"}, std::pair{Operand::v, "v"},
+                                 std::pair{Operand::o, "o"}};
+  for (const auto& [operand, letter] : kOperands) {
+    const Strides s = p.strides(operand);
+    const bool of_q = operand == Operand::q || operand == Operand::o;
+    const std::int64_t rows = p.mode() == Mode::group ? (of_q ? p.total_q() : p.total_k()) : (of_q ? p.s_q() : p.s_k());
+    if (s.dim != 1) return fmt::format("{}: elements of a row are {} apart", letter, s.dim);
+    const std::array steps{std::pair{s.sequence, "rows"}, std::pair{s.head, "heads"}, std::pair{s.batch, "the batch"}};
+    for (const auto& [step, what] : steps) {
+      const std::int64_t bytes = step * bits(p.type()) / 8;
+      if (bytes % kBytes != 0 || bytes < 0 || bytes >= kMost)
+        return fmt::format("{}: the stride of {} is {} bytes", letter, what, bytes);
+    }
+    if (s.sequence == 0 && rows > 1) return fmt::format("{}: the stride of rows is 0", letter);
+  }
+  return std::nullopt;
+}
+
+constexpr ForwardRule kTmaStride{
+    "tma-stride", "TMA needs every stride but the innermost, which is 1, to be a multiple of 16 bytes",
+    [](const Problem& p, const ForwardKernel& k) { return k.signature().tma ? tma_stride_broken(p) : std::nullopt; }};
+
+constexpr std::array kRules{kOperation, kTypes,   kOutputTypes, kHeadDim,  kHeadDimV,   kMath,
+                            kMode,      kMask,    kFeatures,    kRowCount, kAccumulate, kDeterminism,
+                            kLengths,   kTmaType, kTmaBase,     kTmaKeys,  kTmaStride};
 
 }  // namespace
 

@@ -112,7 +112,8 @@ std::string ForwardSignature::to_string() const {
   return fmt::format(
       "{} -> {}, d {}, d_v {}, mode {}, mask {}, features {}, math {}{}", types.to_string(), output_types.to_string(),
       d.to_string(), d_v.to_string(), modes.to_string(), masks.to_string(), features.to_string(), math.to_string(),
-      rows_per_kv_head.is_any() ? "" : fmt::format(", rows per K/V head {}", rows_per_kv_head.to_string()));
+      (rows_per_kv_head.is_any() ? "" : fmt::format(", rows per K/V head {}", rows_per_kv_head.to_string())) +
+          (tma ? ", by TMA" : ""));
 }
 
 nlohmann::ordered_json ForwardSignature::to_json() const {
@@ -126,7 +127,9 @@ nlohmann::ordered_json ForwardSignature::to_json() const {
           {"math", json_of(math)},
           {"rows_per_kv_head", json_of(rows_per_kv_head)},
           {"accumulate", json_of(accumulate)},
-          {"deterministic", deterministic}};
+          {"deterministic", deterministic},
+          {"tma", tma},
+          {"lengths", json_of(lengths)}};
 }
 
 std::vector<std::string> ForwardSignature::instances(std::string_view pattern) const {

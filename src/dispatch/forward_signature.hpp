@@ -55,6 +55,9 @@ struct ForwardSignature {
   Sizes rows_per_kv_head = any;  ///< s_q * h / h_k: a kernel for decoding takes few
   Set<DataType> accumulate = {DataType::f32};
   bool deterministic = true;  ///< the same bits in every run
+  bool tma = false;  ///< reads and writes through tensor maps: strides and addresses are multiples of 16 bytes, o is of
+                     ///< q's type, and there are keys
+  Sizes lengths = any;  ///< of s_q and s_k, and of the rows of packed tensors
 
   std::string to_string() const;
   nlohmann::ordered_json to_json() const;

@@ -33,9 +33,10 @@ void check_call(const Plan::Impl& plan, const ForwardArgs& args, std::span<const
   const dispatch::EngineKind engine = plan.kernel->arch().engine();
   dispatch::check_places(*plan.registry, args, engine);
   // The arguments have no say in these two, so they pose the plan's problem whatever it wants of them.
-  const Problem posed = Problem::of(args, dispatch::memory_of(engine))
-                            .accumulate(plan.problem.accumulate())
-                            .deterministic(plan.problem.deterministic());
+  Problem posed = Problem::of(args, dispatch::memory_of(engine))
+                      .accumulate(plan.problem.accumulate())
+                      .deterministic(plan.problem.deterministic());
+  if (!plan.problem.aligned()) posed.aligned(false);  // a plan for any memory takes aligned memory, too
   if (!(posed == plan.problem))
     throw Error(ErrorCode::invalid_argument, fmt::format("these arguments pose another problem than the plan's: {}.",
                                                          dispatch::first_difference(plan.problem, posed)));

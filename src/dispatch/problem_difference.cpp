@@ -89,6 +89,7 @@ std::string first_difference(const Problem& plan, const Problem& call) {
   compare("the math", plan.math(), call.math());
   compare("the accumulation type", plan.accumulate(), call.accumulate());
   compare("deterministic", plan.deterministic(), call.deterministic());
+  compare("aligned", plan.aligned(), call.aligned());
   compare("(batch, sequence, head, dim) strides of q", plan.strides(Operand::q), call.strides(Operand::q));
   compare("(batch, sequence, head, dim) strides of k", plan.strides(Operand::k), call.strides(Operand::k));
   compare("(batch, sequence, head, dim) strides of v", plan.strides(Operand::v), call.strides(Operand::v));

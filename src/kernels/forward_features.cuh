@@ -32,9 +32,10 @@ struct Sequence {
   __device__ __forceinline__ int sink_end(int i) const { return min(sink, end(i)); }
 };
 
-/// Lengths that lie in GPU memory were checked by nobody: they are cut to what the tensors have.
+/// Rows and lengths of batch entry b. Those that lie in GPU memory were checked by nobody: they are cut to what the
+/// tensors have.
 template <ForwardFeatures F>
-HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
+HEED_DEVICE Sequence lengths_of(const ForwardParams& p, int b) {
   Sequence s{0, 0, p.s_q, p.s_k, MaskParams::kUnlimited, MaskParams::kUnlimited, 0};
   if constexpr (F.own_lengths) {
     if (p.start_q.data) {
@@ -46,6 +47,12 @@ HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
     if (p.length_q.data) s.s_q = min(index_at(p.length_q, b), s.s_q);
     if (p.length_k.data) s.s_k = min(index_at(p.length_k, b), s.s_k);
   }
+  return s;
+}
+
+/// The mask for a sequence whose lengths are known.
+template <ForwardFeatures F>
+HEED_DEVICE Sequence with_mask(const ForwardParams& p, Sequence s) {
   if constexpr (F.mask != MaskShape::none) {
     const int shift = p.mask.kind == MaskParams::kBottomRight ? s.s_k - s.s_q : 0;
     const int one = p.mask.kind == MaskParams::kRaw ? 0 : 1;
@@ -56,12 +63,17 @@ HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
   return s;
 }
 
+template <ForwardFeatures F>
+HEED_DEVICE Sequence sequence_of(const ForwardParams& p, int b) {
+  return with_mask<F>(p, lengths_of<F>(p, b));
+}
+
 /// Seed and offset of dropout as Philox takes them.
 struct DropKey {
   u32 k0, k1, offset;
 };
 HEED_DEVICE DropKey drop_key(const ForwardParams& p) {
-  const u64 seed = p.drop_state ? p.drop_state[0] : p.drop_seed, offset = p.drop_state ? p.drop_state[1] : p.drop_offset;
+  const u64 seed = p.drop_state ? p.drop_state[0] : p.drop_seed, offset = p.drop_state ? p.drop_state[p.drop_state_step] : p.drop_offset;
   return {u32(seed), u32(seed >> 32) ^ u32(offset >> 32), u32(offset)};
 }
 /// The 16 random bits of entry (i, j) of a head: heed/philox.hpp says which.
@@ -72,10 +84,16 @@ HEED_DEVICE u32 drop_word(const DropKey& key, u32 head_index, u32 i, u32 j) {
   return word >> (half % 2 * 16) & 0xffff;
 }
 
-/// tanh to f32 accuracy in absolute terms, which is what a logit needs: 1 - 2 / (e^2x + 1).
+/// tanh: an odd polynomial near 0, where 1 - 2 / (e^2x + 1) would lose its digits, that formula elsewhere.
 HEED_DEVICE float tanh_exact(float x) {
-  const float e = exp2_approx(x * (2.0f * kLog2e));
-  return 1.0f - 2.0f * reciprocal(e + 1.0f);
+  const float z = x * x;
+  float poly = __fmaf_rn(-5.70498872745e-3f, z, 2.06390887954e-2f);
+  poly = __fmaf_rn(poly, z, -5.37397155531e-2f);
+  poly = __fmaf_rn(poly, z, 1.33314422036e-1f);
+  poly = __fmaf_rn(poly, z, -3.33332819422e-1f);
+  const float near = __fmaf_rn(poly * z, x, x);
+  const float far = 1.0f - 2.0f * reciprocal(exp2_approx(x * (2.0f * kLog2e)) + 1.0f);
+  return fabsf(x) < 0.625f ? near : far;
 }
 
 /// What one query row knows of the features. Rows behind the end of the sequence read the last row's.
@@ -238,13 +256,14 @@ HEED_DEVICE RowEnd end_row(const ForwardParams& p, int head, float top, float su
 }
 
 /// True in the whole warp when O holds something that is no number. A hidden key has weight 0, but 0 * NaN and
-/// 0 * infinity are NaN, in every row of the tile alike: so one of a thread's two rows tells.
+/// 0 * infinity are NaN, in every row of the tile alike: so one of a thread's two rows tells. `counts`: that row is one
+/// of the sequence's.
 template <int R>
-HEED_DEVICE bool spoilt(const float (&o)[R]) {
+HEED_DEVICE bool spoilt(const float (&o)[R], bool counts) {
   float zero = 0.0f;
 #pragma unroll
   for (int i = 0; i < R / 4; ++i) zero = __fmaf_rn(o[4 * i + 1], 0.0f, __fmaf_rn(o[4 * i], 0.0f, zero));
-  return __any_sync(0xffffffffu, zero != 0.0f);
+  return __any_sync(0xffffffffu, counts && zero != 0.0f);
 }
 
 /// O of 16 rows by one warp, key by key, where a hidden key's V is no number: hidden keys are not touched. Slow, and

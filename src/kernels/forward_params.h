@@ -15,6 +15,12 @@ struct Indices {
   int wide;  ///< i64
 };
 
+/// What a head and a batch number are multiplied by to make coordinates of a tensor map: 0 where the tensor has one
+/// for all (stride 0, or the batch in group mode).
+struct MapSteps {
+  int head, batch;
+};
+
 /// A mask before the lengths are known. Unlimited sides and everything beyond kUnlimited are kUnlimited.
 struct MaskParams {
   static constexpr int kUnlimited = 1 << 29;
@@ -59,9 +65,12 @@ struct ForwardParams {
   float drop_scale;         ///< 1 / (1 - p)
   unsigned long long drop_seed, drop_offset;
   const unsigned long long* drop_state;  ///< {seed, offset} in GPU memory instead, or null
-  unsigned short* randval;               ///< [b, h, s_q, s_k], for the kernel that writes it
+  long long drop_state_step;
+  unsigned short* randval;  ///< [b, h, s_q, s_k], for the kernel that writes it
   Steps randval_steps;
 
+  // The Hopper family alone.
+  MapSteps q_map, k_map, v_map, o_map;
   unsigned* counter;  ///< dynamic schedule: zero before a launch, zero after it
   int row_tiles;      ///< of a batch entry's s_q rows
   int section;        ///< heads whose K and V stay in the second-level cache together

@@ -1,0 +1,67 @@
+#include "cuda/device_scratch.hpp"
+
+#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
+
+#include <algorithm>
+
+namespace heed::cuda {
+namespace {
+
+constexpr std::size_t kLeastBytes = 4096;
+
+/// While it lives this thread may allocate although a stream is being captured.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { Driver::get()->cuThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { Driver::get()->cuThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CaptureMode mode_ = CaptureMode::relaxed;
+};
+
+}  // namespace
+
+DeviceScratch::~DeviceScratch() {
+  const Driver* const driver = Driver::get();
+  for (const auto& [device, pointer] : allocations_) {
+    try {
+      const DeviceGuard guard(device);
+      driver->cuMemFree(pointer);
+    } catch (const Error&) {  // the driver has ended before us, and its memory with it
+      return;
+    }
+  }
+}
+
+std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_t bytes) {
+  if (bytes == 0) return {};
+  CaptureStatus capturing = CaptureStatus::none;
+  check(Driver::get()->cuStreamIsCapturing(stream, &capturing), "asking whether the stream is being captured");
+  const std::lock_guard lock(mutex_);
+  if (capturing != CaptureStatus::none) return allocate(device, bytes);
+  std::span<std::byte>& workspace = of_stream_[{device, stream}];
+  if (workspace.size() < bytes) workspace = allocate(device, std::max(bytes, kLeastBytes));
+  return workspace;
+}
+
+std::span<std::byte> DeviceScratch::allocate(int device, std::size_t bytes) {
+  const Driver& driver = *Driver::get();
+  const RelaxedCapture relaxed;
+  CUdeviceptr pointer = 0;
+  check(driver.cuMemAlloc(&pointer, bytes), "allocating a workspace");
+  allocations_.emplace_back(device, pointer);
+  // On a stream of its own and waited for: the caller's stream may be one that is being captured.
+  CUstream quiet = nullptr;
+  check(driver.cuStreamCreate(&quiet, kStreamNonBlocking), "clearing a workspace");
+  const CUresult cleared = driver.cuMemsetD8Async(pointer, 0, bytes, quiet);
+  const CUresult done = driver.cuStreamSynchronize(quiet);
+  driver.cuStreamDestroy(quiet);
+  check(cleared, "clearing a workspace");
+  check(done, "clearing a workspace");
+  return {reinterpret_cast<std::byte*>(pointer), bytes};
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,91 @@
+#include "cuda/engine.hpp"
+
+#include "core/invalid.hpp"
+#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/hopper_forward.hpp"
+#include "cuda/portable_forward.hpp"
+#include "dispatch/registry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace heed::cuda {
+namespace {
+
+constexpr int kOldestSm = 80;
+
+dispatch::Place place(const void* pointer) {
+  switch (place_of(pointer).kind) {
+    case PointerPlace::device:
+      return dispatch::Place::gpu;
+    case PointerPlace::managed:
+      return dispatch::Place::both;
+    default:
+      return dispatch::Place::host;
+  }
+}
+
+/// The GPU this thread works on, or the first one.
+int current_device() {
+  const Driver& driver = *Driver::get();
+  CUcontext context = nullptr;
+  CUdevice device = 0;
+  if (driver.cuCtxGetCurrent(&context) == kSuccess && context != nullptr && driver.cuCtxGetDevice(&device) == kSuccess)
+    return device;
+  return 0;
+}
+
+class CudaEngine final : public dispatch::Engine {
+ public:
+  explicit CudaEngine(const CudaEngineOptions& options) : options_(options) {
+    if (!options.family.empty() && options.family != "hopper" && options.family != "portable" &&
+        options.family != "portable_ptx")
+      throw core::invalid("cuda_family = {} : it is hopper, portable, portable_ptx, or empty for all.", options.family);
+  }
+
+  dispatch::EngineKind kind() const override { return dispatch::EngineKind::cuda; }
+
+  std::optional<std::string> unavailable() const override {
+    if (Driver::get() == nullptr) return Driver::missing();
+    if (devices().empty()) return "the NVIDIA driver shows no GPU";
+    const Device& device = devices().at(static_cast<std::size_t>(current_device()));
+    if (device.sm < kOldestSm)
+      return fmt::format("{} is sm_{}: heed needs sm_{} or newer (Ampere)", device.name, device.sm, kOldestSm);
+    return std::nullopt;
+  }
+
+  std::string arch_text() const override {
+    const Device& device = devices().at(static_cast<std::size_t>(current_device()));
+    return fmt::format("sm_{} ({})", device.sm, device.name);
+  }
+
+  void register_kernels(dispatch::Registry& registry) const override {
+    const Device& device = devices().at(static_cast<std::size_t>(current_device()));
+    auto state = std::make_shared<EngineState>(device, JitOptions::from_environment());
+    state->portable_arch = options_.family == "portable_ptx" ? "compute_80" : "sm_" + std::to_string(device.sm);
+    registry.add_place_finder(place);
+    for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, state), lacks_hopper(device));
+    for (const dispatch::ForwardKernelSpec& spec : portable_specs())
+      registry.add(make_portable_forward(spec, state), options_.family == "hopper" ? kLeftAside : "");
+  }
+
+ private:
+  static constexpr const char* kLeftAside = "left aside: the CUDA engine was limited to another family";
+
+  std::string lacks_hopper(const Device& device) const {
+    if (device.sm != 90) return fmt::format("wgmma is Hopper's alone: needs sm_90, this GPU is sm_{}", device.sm);
+    return options_.family.starts_with("portable") ? kLeftAside : "";
+  }
+
+  CudaEngineOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<dispatch::Engine> make_cuda_engine(const CudaEngineOptions& options) {
+  return std::make_unique<CudaEngine>(options);
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "dispatch/engine.hpp"
+
+#include <memory>
+#include <string>
+
+namespace heed::cuda {
+
+struct CudaEngineOptions {
+  std::string family = {};  ///< "hopper" or "portable": only its kernels; "portable_ptx": those as PTX for sm_80
+};
+
+std::unique_ptr<dispatch::Engine> make_cuda_engine(const CudaEngineOptions& options);
+
+}  // namespace heed::cuda

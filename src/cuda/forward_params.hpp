@@ -1,0 +1,17 @@
+#pragma once
+
+#include "dispatch/forward_kernel.hpp"
+#include "kernels/forward_features.h"
+#include "kernels/forward_params.h"
+
+namespace heed::cuda {
+
+/// What of a problem is compiled into a kernel.
+kernels::ForwardFeatures features_of(const Problem& problem);
+
+kernels::Element element_of(DataType type);
+
+/// What a kernel is told when it runs; the schedule is left to the family.
+kernels::ForwardParams forward_params(const dispatch::ForwardCall& call);
+
+}  // namespace heed::cuda

@@ -1,0 +1,117 @@
+#include "cuda/kernel_text.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
+namespace heed::cuda {
+namespace {
+
+using kernels::BiasType;
+using kernels::Element;
+using kernels::ForwardFeatures;
+using kernels::MaskShape;
+using kernels::Persistence;
+using kernels::Turns;
+
+constexpr std::array<std::string_view, 3> kElements{"f32", "f16", "bf16"};
+constexpr std::array<std::string_view, 3> kMasks{"none", "right", "window"};
+constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
+constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
+constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
+
+template <class Enum, std::size_t N>
+std::string_view text(const std::array<std::string_view, N>& names, Enum value) {
+  return names.at(static_cast<std::size_t>(value));
+}
+
+/// "{.mask = MaskShape::right, .own_lengths = false, ...}"
+std::string initializer(const ForwardFeatures& f) {
+  return fmt::format(
+      "{{.mask = MaskShape::{}, .own_lengths = {}, .keep = {}, .blocks = {}, .negative_scale = {}, .soft_cap = {}, "
+      ".bias = BiasType::{}, .alibi = {}, .sink = {}, .dropout = {}}}",
+      text(kMasks, f.mask), f.own_lengths, f.keep, f.blocks, f.negative_scale, f.soft_cap, text(kBiases, f.bias),
+      f.alibi, f.sink, f.dropout);
+}
+
+/// "_right_lengths_alibi": what of the features a name tells.
+std::string suffix(const ForwardFeatures& f) {
+  std::string words;
+  const auto add = [&](bool has, std::string_view word) {
+    if (has) words.append("_").append(word);
+  };
+  add(f.mask == MaskShape::right, "right");
+  add(f.mask == MaskShape::window, "window");
+  add(f.own_lengths, "lengths");
+  add(f.keep, "keep");
+  add(f.blocks, "blocks");
+  add(f.negative_scale, "negative");
+  add(f.soft_cap, "softcap");
+  add(f.bias == BiasType::f32, "bias32");
+  add(f.bias == BiasType::as_input, "bias");
+  add(f.alibi, "alibi");
+  add(f.sink, "sink");
+  add(f.dropout, "dropout");
+  return words;
+}
+
+}  // namespace
+
+KernelSource kernel_source(const kernels::HopperConfig& c) {
+  return {fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
+                      suffix(c.features)),
+          fmt::format(
+              R"(#include "hopper_forward.cuh"
+using namespace heed::kernels;
+
+constexpr HopperConfig kConfig{{
+    .type = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warpgroups = {}, .k_stages = {}, .v_stages = {},
+    .q_buffers = {}, .turns = Turns::{}, .persistence = Persistence::{}, .lazy_maximum = {}, .rescale_threshold = {},
+    .q_in_registers = {}, .own_o_memory = {},
+    .features = {}}};
+
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
+                const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap o,
+                const __grid_constant__ ForwardParams p) {{
+  hopper_forward<kConfig>(q, k, v, o, p);
+}}
+)",
+              text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
+              text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
+              c.q_in_registers, c.own_o_memory, initializer(c.features))};
+}
+
+KernelSource kernel_source(const kernels::PortableConfig& c) {
+  return {fmt::format("portable_fwd_{}_{}_d{}_{}_{}x{}{}{}", text(kElements, c.type), text(kElements, c.output), c.d,
+                      c.d_v, c.tile_q(), c.tile_k, c.aligned ? "" : "_unaligned", suffix(c.features)),
+          fmt::format(
+              R"(#include "portable_forward.cuh"
+using namespace heed::kernels;
+
+constexpr PortableConfig kConfig{{
+    .type = Element::{}, .output = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warps = {}, .warp_rows = {},
+    .stages = {}, .q_in_registers = {}, .aligned = {},
+    .features = {}}};
+
+extern "C" __global__ void __launch_bounds__(kConfig.threads())
+    heed_kernel(const __grid_constant__ ForwardParams p) {{
+  portable_forward<kConfig>(p);
+}}
+)",
+              text(kElements, c.type), text(kElements, c.output), c.d, c.d_v, c.tile_k, c.warps, c.warp_rows, c.stages,
+              c.q_in_registers, c.aligned, initializer(c.features))};
+}
+
+KernelSource randval_source() {
+  return {"randval", R"(#include "randval.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+    heed_kernel(const __grid_constant__ heed::kernels::ForwardParams p) {
+  heed::kernels::randval(p);
+}
+)"};
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "cuda/jit.hpp"
+#include "kernels/hopper_config.h"
+#include "kernels/portable_config.h"
+
+namespace heed::cuda {
+
+/// The translation unit of one kernel: its configuration written out, and the entry that runs it. Its name tells the
+/// same in short: "hopper_fwd_f16_d128_192x64_right".
+KernelSource kernel_source(const kernels::HopperConfig& config);
+KernelSource kernel_source(const kernels::PortableConfig& config);
+/// The kernel that writes dropout's random words.
+KernelSource randval_source();
+
+}  // namespace heed::cuda

@@ -1,0 +1,103 @@
+#include "cuda/portable_forward.hpp"
+
+#include "cuda/expected_work.hpp"
+#include "cuda/kernel_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace heed::cuda {
+namespace {
+
+using dispatch::ForwardAlgorithm;
+using dispatch::ForwardKernelSpec;
+using dispatch::ForwardSignature;
+using dispatch::MathUnit;
+using dispatch::Sm;
+using dispatch::up_to;
+
+constexpr std::int64_t kMaxHeadDim = 512;
+
+constexpr ForwardSignature signature(dispatch::Set<DataType> types, dispatch::Set<Math> math) {
+  return {.types = types,
+          .d = up_to(kMaxHeadDim),
+          .d_v = up_to(kMaxHeadDim),
+          .math = math,
+          .lengths = {0, std::int64_t{1} << 28, 1}};
+}
+
+constexpr std::array kSpecs{
+    ForwardKernelSpec{"portable_fwd_16bit", signature({DataType::f16, DataType::bf16}, {Math::fast}),
+                      ForwardAlgorithm{.arch = Sm{80},
+                                       .unit = MathUnit::mma,
+                                       .tile_q = 128,
+                                       .tile_k = 64,
+                                       .notes = "any stride and address; tiles by head dim"}},
+    ForwardKernelSpec{"portable_fwd_f32", signature({DataType::f32}, dispatch::any),
+                      ForwardAlgorithm{.arch = Sm{80},
+                                       .unit = MathUnit::f32_fma,
+                                       .tile_q = 128,
+                                       .tile_k = 64,
+                                       .notes = "true f32 products; any stride and address"}},
+};
+
+/// Rows of q, k and v begin at multiples of 16 bytes and their elements are neighbours.
+bool rows_are_aligned(const Problem& problem) {
+  if (!problem.aligned()) return false;
+  const std::int64_t chunk = 16 * 8 / bits(problem.type());  // elements of 16 bytes
+  return std::ranges::all_of(std::array{Operand::q, Operand::k, Operand::v}, [&](Operand which) {
+    const Strides s = problem.strides(which);
+    return s.dim == 1 && s.sequence % chunk == 0 && s.head % chunk == 0 && s.batch % chunk == 0;
+  });
+}
+
+class PortableForward final : public CudaForwardKernel {
+ public:
+  PortableForward(const ForwardKernelSpec& spec, std::shared_ptr<EngineState> state)
+      : CudaForwardKernel(spec, std::move(state)) {}
+
+  double expected_seconds(const Problem& problem) const override {
+    const double rate = problem.type() == DataType::f32 ? 25e12 : 250e12;
+    return 4e-6 + 2 * expected_pairs(problem) * static_cast<double>(problem.d() + problem.d_v()) / rate;
+  }
+
+  std::unique_ptr<const dispatch::Prepared> prepare(const Problem& problem, int) const override {
+    const kernels::PortableConfig config = portable_config(problem, state().device.max_shared_memory);
+    auto compiled = std::make_unique<Compiled>();
+    compiled->main = compile(kernel_source(config), state().portable_arch, config.shared_bytes());
+    compile_randval(problem, *compiled);
+    return compiled;
+  }
+
+ private:
+  void launch(const dispatch::ForwardCall& call, const Compiled& compiled, int device) const override {
+    const Problem& problem = call.problem;
+    const kernels::PortableConfig config = portable_config(problem, state().device.max_shared_memory);
+    kernels::ForwardParams p = forward_params(call);
+    p.row_tiles = static_cast<int>((problem.s_q() + config.tile_q() - 1) / config.tile_q());
+    const std::int64_t tiles = p.row_tiles * problem.heads_q() * problem.batch();
+    if (tiles == 0) return;
+    void* parameters[] = {&p};
+    compiled.main->launch(
+        device, static_cast<unsigned>(std::min<std::int64_t>(tiles, std::numeric_limits<std::int32_t>::max())),
+        static_cast<unsigned>(config.threads()), static_cast<CUstream>(call.stream), parameters);
+  }
+};
+
+}  // namespace
+
+std::span<const ForwardKernelSpec> portable_specs() { return kSpecs; }
+
+kernels::PortableConfig portable_config(const Problem& problem, int max_shared_bytes) {
+  return kernels::portable_config(element_of(problem.type()), element_of(problem.output_type()),
+                                  static_cast<int>(problem.d()), static_cast<int>(problem.d_v()),
+                                  rows_are_aligned(problem), features_of(problem), max_shared_bytes);
+}
+
+std::shared_ptr<const dispatch::ForwardKernel> make_portable_forward(const ForwardKernelSpec& spec,
+                                                                     std::shared_ptr<EngineState> state) {
+  return std::make_shared<PortableForward>(spec, std::move(state));
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,97 @@
+// How the Hopper forward kernel computes: the knobs, what follows from them, and which of them fit together. Shared by
+// the host and by NVRTC. No includes but the features.
+#pragma once
+
+#include "forward_features.h"
+
+namespace heed::kernels {
+
+/// Who goes first among the math warpgroups of a block.
+enum class Turns : int {
+  free,      ///< nobody is kept waiting
+  products,  ///< they issue their two products in turn
+  softmax,   ///< one of them exponentiates at a time
+};
+
+enum class Persistence : int {
+  one_tile,  ///< a thread block for every tile
+  fixed,     ///< one block per multiprocessor, tiles dealt out in advance
+  dynamic,   ///< one block per multiprocessor, tiles drawn from a counter
+};
+
+struct HopperConfig {
+  Element type = Element::f16;
+  int d = 128, d_v = 128;  ///< head dims of the tile: a problem's may be smaller
+  int tile_k = 64;         ///< keys of a block
+  int warpgroups = 3;      ///< math warpgroups, 64 query rows each
+  int k_stages = 4, v_stages = 4;
+  int q_buffers = 2;
+  Turns turns = Turns::free;
+  Persistence persistence = Persistence::dynamic;
+  bool lazy_maximum = true;   ///< no row maximum in unmasked blocks unless the row sums ask for one
+  int rescale_threshold = 8;  ///< O is rescaled when a maximum grows by more than this, in log2 units; 0: always
+  bool q_in_registers = false;
+  bool own_o_memory = false;  ///< O leaves through memory of its own instead of its Q tile's
+  ForwardFeatures features = {};
+
+  constexpr int tile_q() const { return 64 * warpgroups; }
+  constexpr int threads() const { return 128 * (warpgroups + 1); }
+  // Registers of a thread after the roles have parted; together no more than the launch gave them all. The search for
+  // tiles of sequences with their own lengths takes a few more.
+  constexpr int math_registers() const {
+    if (warpgroups <= 2) return 232;
+    return warpgroups == 3 ? (features.own_lengths ? 152 : 160) : (features.own_lengths ? 104 : 112);
+  }
+  constexpr int copy_registers() const {
+    if (warpgroups <= 2) return 40;
+    return warpgroups == 3 ? (features.own_lengths ? 56 : 32) : (features.own_lengths ? 64 : 32);
+  }
+
+  // Shared memory, from its beginning. Tiles are stored as panels of 64 columns = 128 bytes.
+  constexpr int panels() const { return (d + 63) / 64; }
+  constexpr int v_panels() const { return (d_v + 63) / 64; }
+  constexpr int larger_panels() const { return panels() > v_panels() ? panels() : v_panels(); }
+  /// Of one warpgroup; O leaves through it, too.
+  constexpr int q_bytes() const { return 64 * 128 * (own_o_memory ? panels() : larger_panels()); }
+  constexpr int k_bytes() const { return tile_k * 128 * panels(); }
+  constexpr int v_bytes() const { return tile_k * 128 * v_panels(); }
+  constexpr int k_at() const { return q_buffers * warpgroups * q_bytes(); }
+  constexpr int v_at() const { return k_at() + k_stages * k_bytes(); }
+  constexpr int o_at() const { return v_at() + v_stages * v_bytes(); }  ///< [warpgroup][2 panels of 64 x 64]
+  constexpr int barriers_at() const { return o_at() + (own_o_memory ? warpgroups * 2 * 64 * 128 : 0); }
+  constexpr int barriers() const { return 2 * (q_buffers * warpgroups + k_stages + v_stages); }
+  constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 31) / 32 * 32; }
+  constexpr int shared_bytes() const { return work_at() + q_buffers * warpgroups * 32; }
+
+  /// Blocks that a warpgroup may hand on while its last P V still holds a V stage.
+  constexpr int most_skipped() const { return (64 * (warpgroups - 1) + tile_k - 1) / tile_k; }
+
+  /// Registers of a thread that hold O, S, P (and Q).
+  constexpr int operand_registers() const { return d_v / 2 + tile_k / 2 + tile_k / 4 + (q_in_registers ? d / 4 : 0); }
+
+  /// Which limit this combination breaks; null: it can be compiled.
+  constexpr const char* impossible() const {
+    if (type == Element::f32) return "wgmma multiplies f16 and bf16";
+    if (warpgroups < 1 || warpgroups > 4) return "there are 1 to 4 math warpgroups";
+    if (d % 16 != 0 || d < 16 || d > 256) return "d is a multiple of 16, at most 256";
+    if (!(d_v == 64 || d_v == 80 || d_v == 96 || d_v == 112 || d_v == 128 || d_v == 160 || d_v == 192 || d_v == 256))
+      return "d_v is 64, 80, 96, 112, 128, 160, 192 or 256";
+    if (tile_k % 16 != 0 || tile_k < 64 || tile_k > 176) return "a block has 64 to 176 keys, a multiple of 16";
+    if (k_stages < 1 || v_stages < 1) return "a ring has one stage or more";
+    if (q_buffers < 1 || q_buffers > 2) return "Q has one buffer or two";
+    if (rescale_threshold < 0 || rescale_threshold > 12) return "the rescale threshold is 0 to 12";
+    if (lazy_maximum && features.changes_scores())
+      return "the lazy maximum computes scores again from Q and K alone: no bias, ALiBi, soft cap or negative scale";
+    if (lazy_maximum && rescale_threshold == 0) return "the lazy maximum needs a rescale threshold above 0";
+    if (turns != Turns::free && warpgroups == 1) return "turns need two warpgroups or more";
+    if ((features.mask != MaskShape::none) && v_stages <= most_skipped())
+      return "a pending P V holds one V stage while blocks are handed on: more V stages, or fewer warpgroups";
+    if (operand_registers() + 24 > math_registers()) return "registers: O, S and P of a warpgroup exceed its share";
+    if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
+    return nullptr;
+  }
+
+  friend constexpr bool operator==(const HopperConfig&, const HopperConfig&) = default;
+};
+
+}  // namespace heed::kernels

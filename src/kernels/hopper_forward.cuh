@@ -1,0 +1,808 @@
+// Forward attention for sm_90a: wgmma for the products, TMA for the copies. docs/kernels/forward.md tells the schedule.
+//
+// Warpgroup 0 copies: one warp feeds Q, K and V tiles into rings in shared memory. Warpgroups 1.. compute 64 query rows
+// each: S = Q K^T (both operands in shared memory), softmax in registers, O += P V (P in registers). Q K^T of block j and
+// P V of block j - 1 are issued together; while one warpgroup exponentiates, the others have the matrix unit. Tiles are
+// chained: a tile's first Q K^T is issued before the O of the one before is stored.
+#pragma once
+
+#include "forward_features.cuh"
+#include "hopper_config.h"
+#include "ptx.cuh"
+#include "wgmma.cuh"
+
+namespace heed::kernels {
+
+template <Element>
+struct ElementOf;
+template <>
+struct ElementOf<Element::f32> {
+  using T = f32;
+};
+template <>
+struct ElementOf<Element::f16> {
+  using T = f16;
+};
+template <>
+struct ElementOf<Element::bf16> {
+  using T = bf16;
+};
+
+/// A place in a ring of N stages, and the parity of the current turn.
+template <int N>
+struct Ring {
+  u32 stage = 0, phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == N) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+/// A tile of query rows, as the copying warp hands it to the math warpgroups together with its Q.
+struct alignas(16) TileWork {
+  int row_tile;  ///< -1: no more work
+  int head, batch;
+  int q_row, k_row, s_q, s_k;  ///< own lengths only
+  int unused;
+};
+
+/// Key blocks of some rows, from the last to the first: those of the window, [low, high], then the sink columns'.
+struct KeyBlocks {
+  int high, low, sinks;
+
+  __device__ __forceinline__ int next(int n) const { return n == low ? min(low, sinks) - 1 : n - 1; }
+  __device__ __forceinline__ int last() const { return sinks > 0 ? 0 : low; }
+};
+/// At least one block: rows that see nothing are written, too.
+template <HopperConfig C>
+HEED_DEVICE KeyBlocks blocks_of(const Sequence& q, int first_row, int end_row) {
+  const int last_row = max(min(end_row, q.s_q) - 1, first_row);
+  const int keys = C.features.mask == MaskShape::none ? q.s_k : q.end(last_row);
+  KeyBlocks blocks{max((keys + C.tile_k - 1) / C.tile_k, 1) - 1, 0, 0};
+  if constexpr (C.features.mask == MaskShape::window) {
+    blocks.low = min(q.begin(first_row) / C.tile_k, blocks.high);
+    blocks.sinks = (min(q.sink, q.s_k) + C.tile_k - 1) / C.tile_k;
+  }
+  return blocks;
+}
+
+/// Tile number t -> (row tile, head, batch), where all sequences have the same length.
+/// Right mask: the longest rows first within sections of heads that share the L2 cache, then the light rows of all
+/// heads. Otherwise the rows of a head in order.
+template <HopperConfig C>
+HEED_DEVICE TileWork tile_number(const ForwardParams& p, int t) {
+  TileWork work{};
+  int pair;
+  if constexpr (C.features.mask == MaskShape::right) {
+    const int pairs = p.heads * p.batch;
+    int rows = p.row_tiles - p.light, section = p.section, top = p.row_tiles - 1;
+    if (t >= pairs * rows) {
+      t -= pairs * rows;
+      rows = p.light;
+      top = p.light - 1;
+      section *= 2;
+    }
+    const int at = t / (section * rows), in = t - at * section * rows;
+    const int n = min(pairs - at * section, section);
+    const int row = in / n;
+    work.row_tile = top - row;
+    pair = at * section + in - row * n;
+  } else {
+    pair = t / p.row_tiles;
+    work.row_tile = t - pair * p.row_tiles;
+  }
+  work.batch = pair / p.heads;
+  work.head = pair - work.batch * p.heads;
+  return work;
+}
+
+/// The same for sequences with lengths of their own, by a whole warp: lane l knows batch entry first_batch + l. Tile
+/// numbers are asked for in rising order.
+template <HopperConfig C>
+struct TileSearch {
+  int first_batch = 0, tiles_before = 0;
+
+  /// False: there are fewer tiles than that, and tiles_before is their number.
+  __device__ __forceinline__ bool find(const ForwardParams& p, int t, int lane, TileWork& work) {
+    while (first_batch < p.batch) {
+      const int b = first_batch + lane;
+      const Sequence q = lengths_of<C.features>(p, min(b, p.batch - 1));
+      const int row_tiles = (q.s_q + C.tile_q() - 1) / C.tile_q();
+      int upto = b < p.batch ? row_tiles * p.heads : 0;  // tiles of the entries up to this lane's
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int below = __shfl_up_sync(0xffffffffu, upto, step);
+        if (lane >= step) upto += below;
+      }
+      const u32 beyond = __ballot_sync(0xffffffffu, tiles_before + upto > t);
+      if (beyond != 0) {
+        const int at = __ffs(beyond) - 1;
+        const int rows = __shfl_sync(0xffffffffu, row_tiles, at);
+        const int in = t - tiles_before - __shfl_sync(0xffffffffu, upto, at) + rows * p.heads;
+        work.batch = first_batch + at;
+        work.head = C.features.mask == MaskShape::none ? in / rows : in % p.heads;
+        work.row_tile = C.features.mask == MaskShape::none ? in % rows : rows - 1 - in / p.heads;
+        work.q_row = __shfl_sync(0xffffffffu, q.q_row, at);
+        work.k_row = __shfl_sync(0xffffffffu, q.k_row, at);
+        work.s_q = __shfl_sync(0xffffffffu, q.s_q, at);
+        work.s_k = __shfl_sync(0xffffffffu, q.s_k, at);
+        return true;
+      }
+      tiles_before += __shfl_sync(0xffffffffu, upto, 31);
+      first_batch += 32;
+    }
+    return false;
+  }
+};
+
+template <HopperConfig C>
+HEED_DEVICE Sequence sequence_of_tile(const ForwardParams& p, const TileWork& work) {
+  Sequence q = lengths_of<ForwardFeatures{}>(p, 0);
+  if constexpr (C.features.own_lengths) {
+    q.q_row = work.q_row;
+    q.k_row = work.k_row;
+    q.s_q = work.s_q;
+    q.s_k = work.s_k;
+  }
+  return with_mask<C.features>(p, q);
+}
+
+/// The running softmax of a thread's two rows. Scores times `c` are in log2 units.
+template <HopperConfig C>
+struct Softmax {
+  static constexpr int R = C.tile_k / 2;
+  float top[2];    ///< reference: the maximum, or a little less
+  float total[2];  ///< this thread's share of the row sums
+  float shrink[2];
+  bool rescale;    ///< O changes scale by `shrink`, in the whole warp
+  float top_c[2], sum[2];
+
+  /// Maxima of a block; moves the reference and says whether O changes scale.
+  __device__ __forceinline__ void look(float (&s)[R], float c, bool first, bool masked) {
+    float part[2][2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      part[r][0] = fmaxf(s[2 * r], s[2 * r + 1]);
+      part[r][1] = fmaxf(s[4 + 2 * r], s[4 + 2 * r + 1]);
+    }
+#pragma unroll
+    for (int n = 2; n < R / 4; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        part[r][n & 1] = fmaxf(part[r][n & 1], fmaxf(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
+    float highest[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float x = fmaxf(part[r][0], part[r][1]);
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+      highest[r] = first ? x : fmaxf(top[r], x);
+    }
+    if (first) {
+      top[0] = highest[0];
+      top[1] = highest[1];
+      total[0] = total[1] = 0.0f;
+      rescale = false;
+    } else {
+      rescale = true;
+      if (C.rescale_threshold > 0)
+        rescale = __any_sync(0xffffffffu, (highest[0] - top[0]) * c > float(C.rescale_threshold) ||
+                                              (highest[1] - top[1]) * c > float(C.rescale_threshold));
+      if (rescale) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float safe = masked && highest[r] == -HEED_INFINITY ? 0.0f : highest[r];
+          shrink[r] = exp2_approx((top[r] - safe) * c);
+          top[r] = highest[r];
+          total[r] *= shrink[r];
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) top_c[r] = masked && top[r] == -HEED_INFINITY ? 0.0f : top[r] * c;
+  }
+  /// Scores -> weights, in place; `sum` = the thread's share of the block's row sums.
+  __device__ __forceinline__ void exponentiate(float (&s)[R], float c) {
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int r = (i >> 1) & 1;
+      s[i] = exp2_approx(__fmaf_rn(s[i], c, -top_c[r]));
+      sum[r] = i == 0 || i == 2 ? s[i] : sum[r] + s[i];
+    }
+  }
+  __device__ __forceinline__ void add_sums() {
+    total[0] += sum[0];
+    total[1] += sum[1];
+  }
+  /// Lazy maximum: the block was exponentiated against an old reference. That is sound as long as no weight is huge,
+  /// and a weight is at most its row sum: P stays far from overflow in f16, the sums and O in f32. A NaN passes: the
+  /// result is NaN either way.
+  __device__ __forceinline__ bool stale() const {
+    return __any_sync(0xffffffffu, fmaxf(sum[0], sum[1]) > 4096.0f);
+  }
+};
+
+/// S [64 x tile_k] = Q [64 x d] K [tile_k x d]^T
+template <HopperConfig C, class T>
+HEED_DEVICE void issue_scores(float (&s)[C.tile_k / 2], u64 q, u64 k) {
+#pragma unroll
+  for (int i = 0; i < C.d / 16; ++i) {
+    const u32 in = (i % 4) * 2, panel = i / 4;  // 32 bytes per step of 16 columns inside a panel
+    Wgmma<T, C.tile_k>::shared_shared(s, q + in + panel * (64 * 128 / 16), k + in + panel * (C.tile_k * 128 / 16),
+                                      i > 0);
+  }
+}
+template <HopperConfig C, class T, int R>
+HEED_DEVICE void issue_scores_from_registers(float (&s)[C.tile_k / 2], const u32 (&q)[R], u64 k) {
+  if constexpr (C.q_in_registers) {
+#pragma unroll
+    for (int i = 0; i < C.d / 16; ++i)
+      Wgmma<T, C.tile_k>::template registers_shared<false>(s, q[4 * i], q[4 * i + 1], q[4 * i + 2], q[4 * i + 3],
+                                                           k + (i % 4) * 2 + (i / 4) * (C.tile_k * 128 / 16), i > 0);
+  }
+}
+/// O [64 x d_v] += P [64 x tile_k] V [tile_k x d_v]
+template <HopperConfig C, class T>
+HEED_DEVICE void issue_values(float (&o)[C.d_v / 2], const u32 (&weights)[C.tile_k / 4], u64 v) {
+#pragma unroll
+  for (int i = 0; i < C.tile_k / 16; ++i)
+    Wgmma<T, C.d_v>::template registers_shared<true>(o, weights[4 * i], weights[4 * i + 1], weights[4 * i + 2],
+                                                     weights[4 * i + 3], v + i * (16 * 128 / 16), 1);
+}
+/// The same scores for one warp's 16 rows by mma.sync: the rare path of the lazy maximum, where other warps stay away.
+template <HopperConfig C, class T>
+HEED_DEVICE void scores_of_warp(float (&s)[C.tile_k / 2], u32 q_rows, u32 k_at, u32 lane) {
+#pragma unroll
+  for (int i = 0; i < C.tile_k / 2; ++i) s[i] = 0.0f;
+#pragma unroll 1
+  for (int step = 0; step < C.d / 16; ++step) {
+    u32 a[4];
+    const u32 q_group = 2 * step + (lane >> 4);
+    load_matrix_x4(q_rows + (q_group / 8) * (64 * 128) + (lane & 15) * 128 + (((q_group % 8) ^ (lane & 7)) * 16), a[0],
+                   a[1], a[2], a[3]);
+    const u32 k_group = 2 * step + ((lane >> 3) & 1);
+    const u32 k_rows = k_at + (k_group / 8) * (C.tile_k * 128) + ((lane & 7) + ((lane & 16) >> 1)) * 128 +
+                       (((k_group % 8) ^ (lane & 7)) * 16);
+#pragma unroll
+    for (int n = 0; n < C.tile_k / 16; ++n) {
+      u32 b[4];
+      load_matrix_x4(k_rows + n * 16 * 128, b[0], b[1], b[2], b[3]);
+      mma_16x8x16<T>(s[8 * n], s[8 * n + 1], s[8 * n + 2], s[8 * n + 3], a, b[0], b[1]);
+      mma_16x8x16<T>(s[8 * n + 4], s[8 * n + 5], s[8 * n + 6], s[8 * n + 7], a, b[2], b[3]);
+    }
+  }
+}
+
+template <HopperConfig C>
+HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, const TensorMap& map_v,
+                                const TensorMap& map_o, const ForwardParams& p) {
+  static_assert(C.impossible() == nullptr, "this combination of knobs cannot be compiled");
+  using T = typename ElementOf<C.type>::T;
+  static constexpr ForwardFeatures F = C.features;
+  static constexpr int kWgs = C.warpgroups, kN = C.tile_k;
+  extern __shared__ __align__(1024) u8 shared[];
+  const u32 base = shared_address(shared);
+  const u32 warpgroup = warp_uniform(threadIdx.x / 128);
+
+  // Barriers, a full and an empty one for each: Q by buffer and warpgroup, K and V by stage.
+  const u32 q_full = base + C.barriers_at(), q_empty = q_full + 8 * C.q_buffers * kWgs;
+  const u32 k_full = q_empty + 8 * C.q_buffers * kWgs, k_empty = k_full + 8 * C.k_stages;
+  const u32 v_full = k_empty + 8 * C.k_stages, v_empty = v_full + 8 * C.v_stages;
+  volatile TileWork* works = reinterpret_cast<volatile TileWork*>(shared + C.work_at());  // [buffer][warpgroup]
+
+  if (threadIdx.x == 0) {
+    tma_prefetch(&map_q);
+    tma_prefetch(&map_k);
+    tma_prefetch(&map_v);
+    tma_prefetch(&map_o);
+    for (int i = 0; i < C.q_buffers * kWgs; ++i) {
+      mbarrier_init(q_full + 8 * i, 1);
+      mbarrier_init(q_empty + 8 * i, 4);
+    }
+    for (int i = 0; i < C.k_stages; ++i) {
+      mbarrier_init(k_full + 8 * i, 1);
+      mbarrier_init(k_empty + 8 * i, 4 * kWgs);
+    }
+    for (int i = 0; i < C.v_stages; ++i) {
+      mbarrier_init(v_full + 8 * i, 1);
+      mbarrier_init(v_empty + 8 * i, 4 * kWgs);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    // ---- the copying warp ------------------------------------------------------------------------------------------
+    fewer_registers<C.copy_registers()>();
+    if (threadIdx.x / 32 != 0) return;
+    const int lane = threadIdx.x;
+    const u64 once = drop_from_l2(), again = keep_in_l2();
+    Ring<C.q_buffers> q;
+    Ring<C.k_stages> k;
+    Ring<C.v_stages> v;
+    TileSearch<C> search;
+    const int same_length_tiles = p.row_tiles * p.heads * p.batch;
+    for (int tile = blockIdx.x;;) {
+      TileWork work{};
+      bool found = tile < same_length_tiles;
+      if constexpr (F.own_lengths) {
+        found = search.find(p, tile, lane, work);
+      } else if (found) {
+        work = tile_number<C>(p, tile);
+      }
+      u32 ticket = 0;
+      if (lane == 0) {
+        const int kv_head = work.head / p.group;
+        const Sequence sequence = sequence_of_tile<C>(p, work);
+
+        auto load_q = [&]() {
+#pragma unroll 1
+          for (int w = 0; w < kWgs; ++w) {
+            const u32 slot = q.stage * kWgs + w;
+            mbarrier_wait(q_empty + 8 * slot, q.phase ^ 1);
+            works[slot].row_tile = found ? work.row_tile : -1;
+            works[slot].head = work.head;
+            works[slot].batch = work.batch;
+            if constexpr (F.own_lengths) {
+              works[slot].q_row = work.q_row;
+              works[slot].k_row = work.k_row;
+              works[slot].s_q = work.s_q;
+              works[slot].s_k = work.s_k;
+            }
+            if (!found) {
+              mbarrier_arrive(q_full + 8 * slot);
+              continue;
+            }
+            mbarrier_arrive_expect(q_full + 8 * slot, 64 * 128 * C.panels());
+#pragma unroll
+            for (int i = 0; i < C.panels(); ++i)
+              tma_load(base + slot * C.q_bytes() + i * (64 * 128), &map_q, q_full + 8 * slot, i * 64,
+                       sequence.q_row + work.row_tile * C.tile_q() + w * 64, work.head * p.q_map.head,
+                       work.batch * p.q_map.batch, once);
+          }
+          q.next();
+        };
+        auto load_k = [&](int block) {
+          mbarrier_wait(k_empty + 8 * k.stage, k.phase ^ 1);
+          mbarrier_arrive_expect(k_full + 8 * k.stage, C.k_bytes());
+#pragma unroll
+          for (int i = 0; i < C.panels(); ++i)
+            tma_load(base + C.k_at() + k.stage * C.k_bytes() + i * (kN * 128), &map_k, k_full + 8 * k.stage, i * 64,
+                     sequence.k_row + block * kN, kv_head * p.k_map.head, work.batch * p.k_map.batch, again);
+          k.next();
+        };
+        auto load_v = [&](int block) {
+          mbarrier_wait(v_empty + 8 * v.stage, v.phase ^ 1);
+          mbarrier_arrive_expect(v_full + 8 * v.stage, C.v_bytes());
+#pragma unroll
+          for (int i = 0; i < C.v_panels(); ++i)
+            tma_load(base + C.v_at() + v.stage * C.v_bytes() + i * (kN * 128), &map_v, v_full + 8 * v.stage, i * 64,
+                     sequence.k_row + block * kN, kv_head * p.v_map.head, work.batch * p.v_map.batch, again);
+          v.next();
+        };
+
+        if (!found) {
+          load_q();
+        } else {
+          // Drawn before this tile's copies, looked at after them.
+          if (C.persistence == Persistence::dynamic) ticket = atomicAdd(p.counter, 1u);
+          const KeyBlocks blocks =
+              blocks_of<C>(sequence, work.row_tile * C.tile_q(), (work.row_tile + 1) * C.tile_q());
+          int n = blocks.high;
+          if (C.q_buffers == 1) {  // Q's buffer is free last
+            load_k(n);
+            load_q();
+          } else {
+            load_q();
+            load_k(n);
+          }
+#pragma unroll 1
+          for (int next = blocks.next(n); next >= 0; n = next, next = blocks.next(next)) {
+            load_k(next);
+            load_v(n);
+          }
+          load_v(n);
+        }
+      }
+      if (!found) {
+        // A launch draws one ticket for every tile, so that whoever is sent behind the end by the last one knows that
+        // all have been drawn: it leaves the counter at zero.
+        const int tiles = F.own_lengths ? search.tiles_before : same_length_tiles;
+        if (C.persistence == Persistence::dynamic && lane == 0 && tile == int(gridDim.x) + tiles - 1)
+          *static_cast<volatile u32*>(p.counter) = 0;
+        break;
+      }
+      tile = C.persistence == Persistence::one_tile ? 0x7fffffff
+             : C.persistence == Persistence::fixed  ? tile + gridDim.x
+                                                    : gridDim.x + warp_uniform(ticket);
+    }
+    return;
+  }
+
+  // ---- the math warpgroups -----------------------------------------------------------------------------------------
+  more_registers<C.math_registers()>();
+  const u32 w = warpgroup - 1, lane = threadIdx.x % 32, warp = warp_uniform((threadIdx.x / 32) % 4);
+  const float c = F.changes_scores() ? 1.0f : p.scale_log2;
+  const u32 my_turn = 1 + w, next_turn = 1 + (w + 1 == kWgs ? 0 : w + 1), together = 1 + kWgs + w;
+  if (C.turns != Turns::free && w == kWgs - 1) barrier_arrive(next_turn, 256);  // the first one begins
+
+  const u64 k_operand = swizzled_operand(base + C.k_at(), 16);
+  const u64 v_operand = swizzled_operand(base + C.v_at(), kN * 128);
+  const u32 matrix_row = (lane & 15) * 128;  // row of this lane's address in a 16-row slice
+
+  Ring<C.q_buffers> q;
+  Ring<C.k_stages> k;
+  Ring<C.v_stages> v;
+  float o[C.d_v / 2];       // [64 x d_v] of the warpgroup
+  float s[kN / 2];          // [64 x tile_k]: scores, then weights
+  u32 weights[kN / 4];      // the same as 16-bit operands
+  Softmax<C> softmax{};
+  float factor[2];          // what O is multiplied by in the end
+  u32 slot = 0;             // Q slot of the current tile
+  KeyBlocks blocks{};
+  int n = 0, skipped = 0;   // current key block; V blocks to hand on
+  bool draining = false;    // the store of the previous O may still be reading its Q slot
+  bool still_pinned = false;
+  u32 q_registers[C.q_in_registers ? C.d / 4 : 1];
+
+  // Every warp gives a stage back for itself. One arrival per warpgroup is not enough: where blocks are handed on there
+  // is no wgmma to keep its warps together, and a warp that looks at a full barrier two turns late waits for ever.
+  auto release_k = [&]() {
+    if (lane == 0) mbarrier_arrive(k_empty + 8 * k.stage);
+    k.next();
+  };
+  auto release_v = [&](u32 stage) {
+    if (lane == 0) mbarrier_arrive(v_empty + 8 * stage);
+  };
+  auto hand_on_v = [&]() {
+    mbarrier_wait(v_full + 8 * v.stage, v.phase);
+    release_v(v.stage);
+    v.next();
+  };
+  auto other = [&](u32 at) { return C.q_buffers == 1 ? at : at < kWgs ? at + kWgs : at - kWgs; };
+  auto work_in = [&](u32 at) __attribute__((always_inline)) {
+    TileWork work{};
+    work.row_tile = works[at].row_tile;
+    work.head = works[at].head;
+    work.batch = works[at].batch;
+    if constexpr (F.own_lengths) {
+      work.q_row = works[at].q_row;
+      work.k_row = works[at].k_row;
+      work.s_q = works[at].s_q;
+      work.s_k = works[at].s_k;
+    }
+    return work;
+  };
+
+  auto issue_qk = [&]() {
+    const u64 k_at = k_operand + k.stage * (C.k_bytes() / 16);
+    wgmma_fence();
+    if constexpr (C.q_in_registers) {
+      issue_scores_from_registers<C, T>(s, q_registers, k_at);
+    } else {
+      issue_scores<C, T>(s, swizzled_operand(base + slot * C.q_bytes(), 16), k_at);
+    }
+    wgmma_commit();
+  };
+  auto issue_pv = [&]() {
+    wgmma_fence();
+    issue_values<C, T>(o, weights, v_operand + v.stage * (C.v_bytes() / 16));
+    wgmma_commit();
+  };
+  // V rows behind the end of a sequence belong to somebody else and may hold NaN, which a weight of 0 does not silence:
+  // they are zeroed before the product. Other warpgroups may do the same at the same time.
+  auto zero_v_rows = [&](int first) {
+    mbarrier_wait(v_full + 8 * v.stage, v.phase);
+    const u32 at = base + C.v_at() + v.stage * C.v_bytes();
+#pragma unroll 1
+    for (int i = threadIdx.x % 128; i < (kN - first) * 8 * C.v_panels(); i += 128)
+      store_shared_zero_16(at + (i % C.v_panels()) * (kN * 128) + first * 128 + i / C.v_panels() * 16);
+    fence_shared_for_async();
+    barrier_sync(together, 128);
+  };
+
+  // Waits for the next tile and issues its first Q K^T. O may still belong to the tile before: this touches s, slot, n,
+  // blocks and skipped only. Without more work the product is issued all the same, on stale memory, and ignored: ptxas
+  // serialises every wgmma of the kernel if the issue of one depends on control flow.
+  auto begin_tile = [&](bool v_pinned, u32 pinned_stage) __attribute__((always_inline)) {
+    slot = q.stage * kWgs + w;
+    mbarrier_wait(q_full + 8 * slot, q.phase);
+    q.next();
+    const TileWork work = work_in(slot);
+    const bool more = work.row_tile >= 0;
+    const Sequence sequence = sequence_of_tile<C>(p, work);
+    const int tile_row = work.row_tile * C.tile_q(), first_row = tile_row + w * 64;
+    blocks = blocks_of<C>(sequence, tile_row, tile_row + C.tile_q());
+    n = blocks.high;
+    if (kWgs > 1 && more) {  // blocks that only other warpgroups need are handed on
+      int mine = F.mask == MaskShape::none ? n : blocks_of<C>(sequence, first_row, first_row + 64).high;
+      if (first_row >= sequence.s_q) mine = blocks.last();  // no rows at all: one block, for the flow's sake
+      const bool many = F.mask == MaskShape::none || n - mine > C.most_skipped();
+      if (many && n > mine && v_pinned) {  // the ring must turn, so that the V stage of the pending P V has to go first
+        wgmma_wait_all();
+        release_v(pinned_stage);
+        v_pinned = false;
+      }
+#pragma unroll 1
+      for (; n > mine; n = blocks.next(n)) {
+        mbarrier_wait(k_full + 8 * k.stage, k.phase);
+        release_k();
+        if (C.turns != Turns::free) {
+          barrier_sync(my_turn, 256);
+          barrier_arrive(next_turn, 256);
+        }
+        if (many) {
+          hand_on_v();
+        } else {
+          ++skipped;
+        }
+      }
+    }
+    if constexpr (C.q_in_registers) {
+#pragma unroll
+      for (int i = 0; i < C.d / 16; ++i) {
+        const u32 group = 2 * i + (lane >> 4);
+        load_matrix_x4(base + slot * C.q_bytes() + warp * 16 * 128 + matrix_row + (group / 8) * (64 * 128) +
+                           (((group % 8) ^ (lane & 7)) * 16),
+                       q_registers[4 * i], q_registers[4 * i + 1], q_registers[4 * i + 2], q_registers[4 * i + 3]);
+      }
+    }
+    if (more) mbarrier_wait(k_full + 8 * k.stage, k.phase);
+    pin(s);
+    issue_qk();
+    still_pinned = v_pinned;
+    return more;
+  };
+
+  // O of a finished tile, times `factor` -> 16-bit -> shared memory -> global memory, warp by warp.
+  auto store_o = [&](u32 from, const TileWork& work) __attribute__((always_inline)) {
+    const Sequence sequence = sequence_of_tile<C>(p, work);
+    const int first_row = work.row_tile * C.tile_q() + w * 64 + warp * 16;  // of this warp
+    // In a Q tile's memory all four warps must be past their last read of Q. Each has waited for its last Q K^T.
+    if (!C.own_o_memory) barrier_sync(together, 128);
+    if (F.hides() && spoilt(o, first_row + int(lane) / 4 < sequence.s_q)) {
+      float top[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        top[r] = softmax.top[r] == -HEED_INFINITY ? -HEED_INFINITY : softmax.top[r] * c;
+      careful_rows<F, T, T, (C.d_v + 31) / 32 * 32>(p, sequence, work.batch, work.head, first_row, top, factor, lane);
+      return;
+    }
+    const u32 at =
+        (C.own_o_memory ? base + C.o_at() + w * (2 * 64 * 128) : base + from * C.q_bytes()) + warp * 16 * 128;
+    const int rows = sequence.s_q - first_row;  // rows of this warp that are the sequence's
+    const bool whole = !F.own_lengths || rows >= 16;
+#pragma unroll
+    for (int panel = 0; panel < C.v_panels(); ++panel) {
+      const u32 to = at + (C.own_o_memory ? panel % 2 : panel) * (64 * 128);
+      if (C.own_o_memory) {  // the store that used this panel before must have read it
+        if (lane == 0) tma_store_wait_read<1>();
+        __syncwarp();
+      }
+#pragma unroll
+      for (int column = 0; column < 64; column += 16) {
+        if (panel * 64 + column >= C.d_v) break;
+        const float* x = o + (panel * 64 + column) / 2;  // two groups of 8 columns, rows r and r + 8
+        store_matrix_x4(to + matrix_row + (((column / 8 + (lane >> 4)) ^ (lane & 7)) * 16),
+                        pack<T>(x[0] * factor[0], x[1] * factor[0]), pack<T>(x[2] * factor[1], x[3] * factor[1]),
+                        pack<T>(x[4] * factor[0], x[5] * factor[0]), pack<T>(x[6] * factor[1], x[7] * factor[1]));
+      }
+      if (C.own_o_memory || panel == C.v_panels() - 1) {
+        const int first_panel = C.own_o_memory ? panel : 0;
+        if (whole) {
+          fence_shared_for_async();
+          __syncwarp();
+          if (lane == 0) {
+#pragma unroll
+            for (int i = first_panel; i <= panel; ++i)
+              tma_store(&map_o, C.own_o_memory ? to : at + i * (64 * 128), i * 64, sequence.q_row + first_row,
+                        work.head * p.o_map.head, work.batch * p.o_map.batch);
+          }
+        } else {  // the rows behind belong to somebody else: written one by one
+          __syncwarp();
+          u16* out = static_cast<u16*>(p.o) + work.batch * p.o_steps.batch + work.head * p.o_steps.head;
+#pragma unroll 1
+          for (int i = lane; i < rows * 8 * (panel + 1 - first_panel); i += 32) {
+            const int chunk = i % 8, row = i / 8 % rows, which = first_panel + i / 8 / rows;
+            if (which * 64 + chunk * 8 >= p.d_v) continue;
+            const u32 source = C.own_o_memory ? to : at + which * (64 * 128);
+            *reinterpret_cast<uint4*>(out + (sequence.q_row + first_row + row) * p.o_steps.row + which * 64 +
+                                      chunk * 8) = load_shared_16(source + row * 128 + ((chunk ^ (row & 7)) * 16));
+          }
+          __syncwarp();
+        }
+        if (lane == 0) tma_store_commit();
+      }
+    }
+  };
+  auto finish_sums = [&](const TileWork& work) __attribute__((always_inline)) {
+    const Sequence sequence = sequence_of_tile<C>(p, work);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = work.row_tile * C.tile_q() + w * 64 + warp * 16 + lane / 4 + 8 * r;
+      float total = softmax.total[r];
+      total += __shfl_xor_sync(0xffffffffu, total, 1);
+      total += __shfl_xor_sync(0xffffffffu, total, 2);
+      const float top = softmax.top[r] == -HEED_INFINITY ? -HEED_INFINITY : softmax.top[r] * c;
+      const RowEnd end = end_row<F>(p, work.head, top, total);
+      factor[r] = end.factor;
+      if (p.lse && lane % 4 == 0 && row < sequence.s_q)
+        p.lse[work.batch * p.lse_steps.batch + work.head * p.lse_steps.head +
+              (sequence.q_row + row) * p.lse_steps.row] = end.lse;
+    }
+  };
+
+  begin_tile(false, 0);
+  if (works[slot].row_tile < 0) {  // fewer tiles than blocks
+    wgmma_wait<0>(s);
+    return;
+  }
+  while (true) {
+#pragma unroll 1
+    for (; F.mask != MaskShape::none && skipped > 0; --skipped) hand_on_v();
+    const u32 q_at = base + slot * C.q_bytes();
+    const TileWork work = work_in(slot);
+    const Sequence sequence = sequence_of_tile<C>(p, work);
+    const int row0 = work.row_tile * C.tile_q() + w * 64;  // first row of this warpgroup
+    const int warp_row = row0 + int(warp) * 16;
+    RowFeatures<F, T> rows[2];
+    rows[0].set(p, sequence, work.batch, work.head, warp_row + lane / 4);
+    rows[1].set(p, sequence, work.batch, work.head, warp_row + lane / 4 + 8);
+    const DropKey key = F.dropout ? drop_key(p) : DropKey{};
+
+    // Blocks from `clear_low` to below `clear_high` are visible to every row of this warpgroup.
+    const int clear_high = F.bit_masks() ? -1 : (F.mask == MaskShape::none ? sequence.s_k : sequence.end(row0)) / kN;
+    const int clear_low = F.mask == MaskShape::window ? (sequence.begin(row0 + 63) + kN - 1) / kN : 0;
+
+    auto prepare_scores = [&](int block, bool masked) __attribute__((always_inline)) {
+      if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
+      if (masked) {
+        if constexpr (F.bit_masks()) {
+          hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
+        } else {
+          hide_outside_window<F, T>(rows, s, block * kN, lane);
+        }
+      }
+    };
+    auto make_weights = [&](int block) __attribute__((always_inline)) {
+      if constexpr (F.dropout) drop(p, key, work.batch * p.heads + work.head, s, warp_row, block * kN, lane);
+#pragma unroll
+      for (int i = 0; i < kN / 4; ++i) weights[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+    };
+
+    // First block: no older product of this tile to overlap with.
+#pragma unroll
+    for (int i = 0; i < C.d_v / 2; ++i) o[i] = 0.0f;
+    wgmma_wait<0>(s);
+    release_k();
+    const int first_hidden = sequence.s_k - n * kN;  // V rows of this block from here on are not the sequence's
+    bool foreign_rows = F.own_lengths && first_hidden < kN;
+    if (F.changes_scores()) change_scores<F, T>(p, rows, s, n * kN, sequence.s_k, lane);
+    if (F.bit_masks()) {
+      hide_by_bits<F, T>(p, rows, s, n * kN, sequence.s_k, lane);
+    } else if (n >= clear_high || n < clear_low) {
+      hide_outside_window<F, T>(rows, s, n * kN, lane);
+    }
+    softmax.look(s, c, true, true);
+    softmax.exponentiate(s, c);
+    softmax.add_sums();
+    make_weights(n);
+    if (!C.own_o_memory && C.q_buffers > 1) {  // the Q buffer before this one, once its O has left through it
+      if (draining && lane == 0) {
+        tma_store_wait_read<0>();
+        mbarrier_arrive(q_empty + 8 * other(slot));
+      }
+      draining = false;
+    }
+    int careful = 0;  // lazy maximum: a recent block needed a new reference, so look first for this many blocks more
+    const int last_block = blocks.last();
+    const bool only_block = n == last_block;
+
+    auto step = [&](int block, bool masked) __attribute__((always_inline)) {
+      if (F.own_lengths && foreign_rows) {
+        zero_v_rows(max(first_hidden, 0));
+        foreign_rows = false;
+      }
+      mbarrier_wait(k_full + 8 * k.stage, k.phase);
+      if (C.turns == Turns::products) barrier_sync(my_turn, 256);
+      pin(s);
+      pin(o);
+      issue_qk();
+      mbarrier_wait(v_full + 8 * v.stage, v.phase);
+      issue_pv();
+      if (C.turns == Turns::products) barrier_arrive(next_turn, 256);
+      wgmma_wait<1>(s);
+      if (C.own_o_memory && block == last_block) {  // Q was read for the last time: there is no second try, so look first
+        if (lane == 0) mbarrier_arrive(q_empty + 8 * slot);
+        careful = 1;
+      }
+      if (C.turns == Turns::softmax) barrier_sync(my_turn, 256);
+      const bool lazy = C.lazy_maximum && !masked && careful == 0;
+      if (!C.lazy_maximum) release_k();
+      prepare_scores(block, masked);
+      if (C.lazy_maximum && !masked) {
+        softmax.rescale = false;
+        if (careful > 0) {
+          softmax.look(s, c, false, false);
+          careful = softmax.rescale ? 8 : careful - 1;
+        } else {  // a row that has seen no key yet has -inf here, and is stale below
+          softmax.top_c[0] = softmax.top[0] * c;
+          softmax.top_c[1] = softmax.top[1] * c;
+        }
+      } else {
+        softmax.look(s, c, false, masked || F.changes_scores());
+      }
+      // P V has had the time of the maximum (or of another warpgroup) to end. Waiting here frees the registers of P, so
+      // that exponentials, sums and conversions become one interleaved stream.
+      wgmma_wait<0>(o);
+      release_v(v.stage);
+      v.next();
+      softmax.exponentiate(s, c);
+      if (C.turns == Turns::softmax) barrier_arrive(next_turn, 256);
+      if (C.lazy_maximum) {
+        if (lazy && __builtin_expect(softmax.stale(), 0)) {
+          scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
+          softmax.look(s, c, false, true);
+          softmax.exponentiate(s, c);
+          careful = 8;
+        }
+        release_k();
+      }
+      make_weights(block);
+      softmax.add_sums();
+      if (softmax.rescale) {
+#pragma unroll
+        for (int i = 0; i < C.d_v / 2; ++i) o[i] *= softmax.shrink[(i >> 1) & 1];
+      }
+    };
+    n = blocks.next(n);
+    if (F.mask != MaskShape::none || F.bit_masks()) {
+#pragma unroll 1
+      for (; n >= 0 && n >= clear_high; n = blocks.next(n)) step(n, true);
+    }
+    if (!F.bit_masks()) {
+#pragma unroll 1
+      for (; n >= clear_low; n = F.mask == MaskShape::window ? blocks.next(n) : n - 1) step(n, false);
+    }
+    if (F.mask == MaskShape::window) {
+#pragma unroll 1
+      for (; n >= 0; n = blocks.next(n)) step(n, true);
+    }
+
+    // The end: the last P V is issued first, then the next tile's first Q K^T; O is stored under that.
+    if (F.own_lengths && foreign_rows) zero_v_rows(max(first_hidden, 0));
+    mbarrier_wait(v_full + 8 * v.stage, v.phase);
+    pin(o);
+    issue_pv();
+    const u32 last_stage = v.stage;
+    v.next();
+    if (C.own_o_memory && only_block && lane == 0) mbarrier_arrive(q_empty + 8 * slot);
+    // Read again rather than kept in registers, where the slot is still this tile's.
+    finish_sums(C.own_o_memory ? work : work_in(slot));
+    bool more;
+    if (C.q_buffers == 1 && !C.own_o_memory) {  // the next Q waits for this O to leave: no overlap
+      wgmma_wait<0>(o);
+      release_v(last_stage);
+      store_o(slot, work);
+      if (lane == 0) {
+        tma_store_wait_read<0>();
+        mbarrier_arrive(q_empty + 8 * slot);
+      }
+      __syncwarp();
+      more = begin_tile(false, 0);
+    } else {
+      more = begin_tile(true, last_stage);
+      wgmma_wait<1>(o);
+      if (still_pinned) release_v(last_stage);
+      store_o(other(slot), C.own_o_memory ? work : work_in(other(slot)));
+      if (!C.own_o_memory) draining = true;
+    }
+    if (!more) break;
+  }
+  wgmma_wait<0>(s);
+  if (lane == 0) tma_store_wait_read<0>();
+}
+
+}  // namespace heed::kernels

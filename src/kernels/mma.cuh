@@ -1,0 +1,81 @@
+// The instructions of the portable family, sm_80 and up: asynchronous copies, shared memory in 16-byte chunks,
+// ldmatrix, mma.sync. Each touches shared memory by its 32-bit address.
+#pragma once
+
+#include "numbers.cuh"
+
+namespace heed::kernels {
+
+HEED_DEVICE u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
+
+/// x, but nobody can tell: what depends on it is computed where it is used, not kept in registers around a loop.
+HEED_DEVICE u32 fresh(u32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+/// Sixteen bytes to shared memory, of which the first `bytes` are read and the rest are zero. Both ends are aligned.
+HEED_DEVICE void copy_16(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+/// The same for four bytes.
+HEED_DEVICE void copy_4(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+/// The copies since the last close are one group.
+HEED_DEVICE void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most kOpen groups of this thread are under way.
+template <int kOpen>
+HEED_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
+}
+
+HEED_DEVICE void store_shared(u32 to, const u32 (&x)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+HEED_DEVICE void store_shared(u32 to, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+}
+HEED_DEVICE void load_shared(float (&x)[4], u32 from) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "r"(from)
+               : "memory");
+}
+
+/// Four 8 x 8 matrices of 16-bit elements, whose rows lanes 0..7, 8..15, 16..23 and 24..31 point to. Of each, a thread
+/// gets elements 2 * (lane % 4) and the next of row lane / 4.
+HEED_DEVICE void load_matrices(u32 (&x)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(row)
+               : "memory");
+}
+/// The same of the transposed matrices.
+HEED_DEVICE void load_transposed(u32 (&x)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(row)
+               : "memory");
+}
+
+/// c [16, 8] += a [16, 16] b [16, 8]. With r = lane / 4 and q = 2 * (lane % 4), and e for 0 and 1:
+///   a: (r, q + e), (r + 8, q + e), (r, q + 8 + e), (r + 8, q + 8 + e);  b: (q + e, r), (q + 8 + e, r);
+///   c: (r, q + e) in c[0], c[1], (r + 8, q + e) in c[2], c[3].
+template <class T>
+HEED_DEVICE void multiply_add(float* c, const u32 (&a)[4], u32 b0, u32 b1);
+template <>
+__device__ __forceinline__ void multiply_add<f16>(float* c, const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void multiply_add<bf16>(float* c, const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace heed::kernels

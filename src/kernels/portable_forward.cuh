@@ -1,0 +1,366 @@
+// Attention forward for every GPU from sm_80 on, every type, head dim, stride and feature: O = softmax(S) V.
+//
+// One CTA computes C.tile_q() rows of one head, each warp its own 16 or 32. Blocks of C.tile_k keys come by cp.async
+// (element by element where the memory is not aligned), the last visible block first; blocks that no row sees are not
+// loaded, and only blocks at the edge of the mask are masked. S and O stay in registers: mma.sync for 16-bit types, FFMA
+// for f32. With one stage K and V take turns: V(j) arrives under Q K(j)^T, K(j + 1) under the softmax and P V(j).
+#pragma once
+
+#include "forward_features.cuh"
+#include "portable_config.h"
+#include "portable_tiles.cuh"
+
+namespace heed::kernels {
+
+template <Element E>
+struct TagOf {
+  using Type = f32;
+};
+template <>
+struct TagOf<Element::f16> {
+  using Type = f16;
+};
+template <>
+struct TagOf<Element::bf16> {
+  using Type = bf16;
+};
+
+struct PortableTile {
+  int row_tile, head, batch;
+};
+
+/// Rows of a head one after the other. Under a right mask p.section heads go together, their rows with the most keys
+/// first.
+template <MaskShape kMask>
+HEED_DEVICE PortableTile portable_tile(const ForwardParams& p, i64 tile) {
+  i64 pair, row;
+  if constexpr (kMask == MaskShape::right) {
+    const i64 pairs = i64(p.batch) * p.heads, section = max(p.section, 1);
+    const i64 before = tile / (section * p.row_tiles) * section;
+    const i64 heads = min(pairs - before, section), in_section = tile - before * p.row_tiles;
+    row = p.row_tiles - 1 - in_section / heads;
+    pair = before + in_section % heads;
+  } else {
+    pair = tile / p.row_tiles;
+    row = tile % p.row_tiles;
+  }
+  return {int(row), int(pair % p.heads), int(pair / p.heads)};
+}
+
+/// The blocks of keys that rows [first_row, last_row] see some of, the last one first:
+/// [first, last) of the window, then [0, sinks) of the sink columns.
+struct KeyBlocks {
+  int last, first, sinks, count;
+
+  template <ForwardFeatures F, int kN>
+  __device__ __forceinline__ void set(const Sequence& q, int first_row, int last_row) {
+    const int end = F.mask == MaskShape::none ? q.s_k : q.end(last_row);
+    last = (end + kN - 1) / kN;
+    first = F.mask == MaskShape::window ? min(q.begin(first_row) / kN, last) : 0;
+    sinks = F.mask == MaskShape::window ? min((q.sink_end(last_row) + kN - 1) / kN, first) : 0;
+    count = last - first + sinks;
+  }
+  __device__ __forceinline__ int at(int i) const {
+    const int block = last - 1 - i;
+    return block >= first ? block : block - first + sinks;
+  }
+};
+
+/// 16 rows of O from a warp's registers to global memory, columns [first_column, first_column + kDv).
+template <class T, class Output, int kDv>
+HEED_DEVICE void store_rows(const ForwardParams& p, const Sequence& q, const PortableTile& t, int first_row,
+                            int first_column, const float (&o)[kDv / 2], const float (&factor)[2], u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+  using Raw = typename Output::Raw;
+  Raw* const base = static_cast<Raw*>(p.o) + t.batch * p.o_steps.batch + t.head * p.o_steps.head;
+  const i64 step = p.o_steps.column;
+  const bool fours = step == 1 && p.o_steps.row % 4 == 0 && reinterpret_cast<u64>(base) % (4 * sizeof(Raw)) == 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = first_row + int(lane / 4) + 8 * half;
+    Raw* const row = base + (i64(q.q_row) + i) * p.o_steps.row;
+#pragma unroll
+    for (int n = 0; n < kDv / 16; ++n) {
+      // Four neighbouring columns: pairs of lanes exchange what mma scattered over two groups of eight columns.
+      float x[4] = {o[8 * n + 2 * half], o[8 * n + 2 * half + 1], o[8 * n + 4 + 2 * half], o[8 * n + 5 + 2 * half]};
+      int column = first_column + 16 * n + int(lane % 4 * 4);
+      if constexpr (sizeof(typename T::Raw) == 2) {
+        const bool odd = lane % 2;
+        const float other0 = __shfl_xor_sync(0xffffffffu, odd ? x[0] : x[2], 1);
+        const float other1 = __shfl_xor_sync(0xffffffffu, odd ? x[1] : x[3], 1);
+        x[0] = odd ? other0 : x[0];
+        x[1] = odd ? other1 : x[1];
+        x[2] = odd ? x[2] : other0;
+        x[3] = odd ? x[3] : other1;
+        column = first_column + 16 * n + int(lane % 2 * 8 + lane % 4 / 2 * 4);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[e] *= factor[half];
+      if (i >= q.s_q || column >= p.d_v) continue;
+      if (fours && column + 4 <= p.d_v) {
+        if constexpr (sizeof(Raw) == 2) {
+          *reinterpret_cast<uint2*>(row + column) = make_uint2(pack<Output>(x[0], x[1]), pack<Output>(x[2], x[3]));
+        } else {
+          *reinterpret_cast<float4*>(row + column) = make_float4(x[0], x[1], x[2], x[3]);
+        }
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (column + e < p.d_v) row[(column + e) * step] = from_float<Output>(x[e]);
+      }
+    }
+  }
+}
+
+template <PortableConfig C>
+__device__ __forceinline__ void portable_forward(const ForwardParams& p) {
+  static_assert(C.impossible() == nullptr);
+  using T = typename TagOf<C.type>::Type;
+  using Output = typename TagOf<C.output>::Type;
+  using Raw = typename T::Raw;
+  constexpr ForwardFeatures F = C.features;
+  constexpr int kD = C.d, kDv = C.pass_d_v(), kN = C.tile_k, kM = C.warp_rows / 16;
+  constexpr int kThreads = C.threads(), kTileQ = C.tile_q(), kWarpRows = C.warp_rows, kStages = C.stages;
+  constexpr int kQSteps = C.q_in_registers ? kD / 16 : 1;
+  constexpr u32 kKBytes = C.k_bytes(), kVBytes = C.v_bytes();
+  constexpr float kGrowth = 8.0f;  // log2 units by which a maximum may pass its reference: weights up to 2^8 fit f16
+
+  extern __shared__ __align__(128) u8 heed_shared[];
+  const u32 q_at = shared_address(heed_shared);  // [tile_q, d]
+  const u32 k_at = q_at + C.q_bytes();           // [stages][tile_k, d]
+  const u32 v_at = k_at + kStages * kKBytes;     // [stages][tile_k, pass_d_v]
+  const u32 thread = threadIdx.x;
+  const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
+  const u32 warp_q_at = q_at + warp * kWarpRows * kD * u32(sizeof(Raw));
+  const u32 warp_weights_at = v_at + kStages * kVBytes + warp * kWarpRows * kN * 4;  // [warp_rows, tile_k], f32 only
+
+  const i64 tiles = i64(p.row_tiles) * p.heads * p.batch;
+#pragma unroll 1
+  for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const PortableTile t = portable_tile<F.mask>(p, tile);
+    const Sequence q = sequence_of<F>(p, t.batch);
+    const int first_row = t.row_tile * kTileQ, warp_row = first_row + warp * kWarpRows;
+    if (first_row >= q.s_q) continue;
+
+    KeyBlocks blocks, mine;  // of the CTA; of this warp, none where it has no rows
+    blocks.template set<F, kN>(q, first_row, min(first_row + kTileQ, q.s_q) - 1);
+    mine.template set<F, kN>(q, warp_row, min(warp_row + kWarpRows, q.s_q) - 1);
+    if (warp_row >= q.s_q) mine.last = mine.sinks = 0;
+    // Blocks inside [clear_begin, clear_end) are seen by every row of the warp.
+    const int clear_end = F.mask == MaskShape::none ? q.s_k : q.end(warp_row);
+    const int clear_begin = F.mask == MaskShape::window ? q.begin(warp_row + kWarpRows - 1) : 0;
+
+    const int kv_head = t.head / p.group;
+    const Matrix<T> queries{static_cast<const Raw*>(p.q) + t.batch * p.q_steps.batch + t.head * p.q_steps.head +
+                                q.q_row * p.q_steps.row,
+                            p.q_steps.row, p.q_steps.column, q.s_q, p.d};
+    const Matrix<T> keys{static_cast<const Raw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head +
+                             q.k_row * p.k_steps.row,
+                         p.k_steps.row, p.k_steps.column, q.s_k, p.d};
+
+    const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
+
+#pragma unroll 1
+    for (int pass = 0; pass < C.passes() && (pass == 0 || pass * kDv < p.d_v); ++pass) {
+      const Matrix<T> values{static_cast<const Raw*>(p.v) + t.batch * p.v_steps.batch + kv_head * p.v_steps.head +
+                                 q.k_row * p.v_steps.row + i64(pass) * kDv * p.v_steps.column,
+                             p.v_steps.row, p.v_steps.column, q.s_k, p.d_v - pass * kDv};
+      const auto load_keys = [&](int i, int slot) {
+        load_tile<T, kN, kD, kThreads, C.aligned>(k_at + slot * kKBytes, keys, blocks.at(i) * kN, thread);
+      };
+      const auto load_values = [&](int i, int slot) {
+        load_tile<T, kN, kDv, kThreads, C.aligned>(v_at + slot * kVBytes, values, blocks.at(i) * kN, thread);
+      };
+
+      if (pass == 0 && blocks.count > 0)
+        load_tile<T, kTileQ, kD, kThreads, C.aligned>(q_at, queries, first_row, thread);
+      if constexpr (C.q_in_registers) close_copies();
+      if constexpr (kStages == 1) {
+        if (blocks.count > 0) load_keys(0, 0);
+        close_copies();
+      } else {
+#pragma unroll
+        for (int i = 0; i < kStages - 1; ++i) {
+          if (i < blocks.count) {
+            load_keys(i, i);
+            load_values(i, i);
+          }
+          close_copies();
+        }
+      }
+
+      u32 q_registers[kM][kQSteps][4];
+      if constexpr (C.q_in_registers) {
+        wait_copies<kStages == 1 ? 1 : kStages - 1>();
+        __syncthreads();
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+          for (int step = 0; step < kQSteps; ++step) load_query<kD>(q_registers[m][step], warp_q_at, m, step, lane);
+      }
+
+      float o[kM][kDv / 2];             // [warp_rows, pass_d_v], unnormalised
+      float top[kM][2], sum[kM][2];     // references in log2 units; this thread's share of the row sums
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        top[m][0] = top[m][1] = -HEED_INFINITY;
+        sum[m][0] = sum[m][1] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kDv / 2; ++i) o[m][i] = 0.0f;
+      }
+
+      int slot = 0;
+#pragma unroll 1
+      for (int i = 0; i < blocks.count; ++i) {
+        const int block = blocks.at(i), first_key = block * kN;
+        const bool seen = (block < mine.last && block >= mine.first) || block < mine.sinks;
+
+        wait_copies<kStages == 1 ? 0 : kStages - 2>();
+        __syncthreads();  // block i is here for all, and all are done with the memory that is loaded next
+        if constexpr (kStages == 1) {
+          load_values(i, 0);
+        } else {
+          if (i + kStages - 1 < blocks.count) {
+            const int next = slot == 0 ? kStages - 1 : slot - 1;
+            load_keys(i + kStages - 1, next);
+            load_values(i + kStages - 1, next);
+          }
+        }
+        close_copies();
+
+        float s[kM][kN / 2];  // [warp_rows, tile_k]: products, then scores, then weights
+        if (seen) {
+          const u32 k_now = k_at + slot * kKBytes;
+          if constexpr (C.type == Element::f32) {
+            multiply_keys_f32<kD, kN, kM>(s, warp_q_at, k_now, p.d, lane);
+          } else {
+            multiply_keys<T, kD, kN, kM, kQSteps>(s, warp_q_at, q_registers, k_now, lane);
+          }
+        }
+        if constexpr (kStages == 1) {
+          wait_copies<0>();
+          __syncthreads();  // V is here, K may go
+          if (i + 1 < blocks.count) load_keys(i + 1, 0);
+          close_copies();
+        }
+
+        if (seen) {
+          const bool edge = first_key + kN > clear_end || first_key < clear_begin;
+          if (F.changes_scores() || F.bit_masks() || edge) {
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+              RowFeatures<F, T> rows[2];  // found anew for each block: registers are dearer
+              const int row = int(fresh(warp_row + 16 * m + lane / 4));
+              rows[0].set(p, q, t.batch, t.head, row);
+              rows[1].set(p, q, t.batch, t.head, row + 8);
+              if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+              if constexpr (F.bit_masks()) {
+                hide_by_bits<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+              } else if (edge) {
+                hide_outside_window<F, T>(rows, s[m], first_key, lane);
+              }
+            }
+          }
+
+          // A row's reference follows its maximum only when that has grown by more than kGrowth in some row of the warp.
+          const float unit = F.changes_scores() ? 1.0f : p.scale_log2;
+          float highest[kM][2];
+          bool grown = false;
+#pragma unroll
+          for (int r = 0; r < 2 * kM; ++r) {
+            const int m = r / 2, half = r % 2;
+            float x = -HEED_INFINITY;
+#pragma unroll
+            for (int n = 0; n < kN / 8; ++n)
+              x = fmaxf(x, fmaxf(s[m][4 * n + 2 * half], s[m][4 * n + 2 * half + 1]));
+            x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+            x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+            highest[m][half] = fmaxf(top[m][half], x * unit);
+            grown = grown || highest[m][half] - top[m][half] > kGrowth;
+          }
+          if (__any_sync(0xffffffffu, grown)) {
+#pragma unroll
+            for (int r = 0; r < 2 * kM; ++r) {
+              const int m = r / 2, half = r % 2;
+              const float shrink = highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx(top[m][half] - highest[m][half]);
+              top[m][half] = highest[m][half];
+              sum[m][half] *= shrink;
+#pragma unroll
+              for (int n = 0; n < kDv / 8; ++n) {
+                o[m][4 * n + 2 * half] *= shrink;
+                o[m][4 * n + 2 * half + 1] *= shrink;
+              }
+            }
+          }
+
+          // Weights against the reference; a row that has seen nothing keeps weights of 0 (or NaN) against any other.
+#pragma unroll
+          for (int r = 0; r < 2 * kM; ++r) {
+            const int m = r / 2, half = r % 2;
+            const float reference = top[m][half] == -HEED_INFINITY ? 0.0f : top[m][half];
+#pragma unroll
+            for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+              for (int e = 0; e < 2; ++e) {
+                float& x = s[m][4 * n + 2 * half + e];
+                x = exp2_approx(F.changes_scores() ? x - reference : __fmaf_rn(x, unit, -reference));
+                sum[m][half] += x;
+              }
+          }
+          if constexpr (F.dropout) {
+#pragma unroll
+            for (int m = 0; m < kM; ++m)
+              drop(p, {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}, u32(t.batch) * p.heads + t.head, s[m], warp_row + 16 * m, first_key, lane);
+          }
+
+          const u32 v_now = v_at + slot * kVBytes;
+          if constexpr (C.type == Element::f32) {
+            multiply_values_f32<kDv, kN, kM>(o, s, warp_weights_at, v_now, lane);
+          } else {
+            multiply_values<T, kDv, kN, kM>(o, s, v_now, lane);
+          }
+        }
+        if constexpr (kStages > 1) slot = slot == kStages - 1 ? 0 : slot + 1;
+      }
+
+      if (warp_row < q.s_q) {
+        float factor[kM][2];
+        u32 careful = 0;  // bit m: O of these 16 rows has met a hidden V that is no number
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            float total = sum[m][half];
+            total += __shfl_xor_sync(0xffffffffu, total, 1);
+            total += __shfl_xor_sync(0xffffffffu, total, 2);
+            const RowEnd end = end_row<F>(p, t.head, top[m][half], total);
+            factor[m][half] = end.factor;
+            const int row = warp_row + 16 * m + 8 * half + lane / 4;
+            if (p.lse && pass == 0 && lane % 4 == 0 && row < q.s_q)
+              p.lse[t.batch * p.lse_steps.batch + t.head * p.lse_steps.head +
+                    (i64(q.q_row) + row) * p.lse_steps.row] = end.lse;
+          }
+          if (F.hides() && spoilt(o[m])) {
+            careful |= 1u << m;
+          } else {
+            store_rows<T, Output, kDv>(p, q, t, warp_row + 16 * m, pass * kDv, o[m], factor[m], lane);
+          }
+        }
+        if constexpr (F.hides()) {
+#pragma unroll 1
+          for (int m = 0; careful != 0; ++m, careful >>= 1) {
+            if (careful % 2 == 0) continue;
+            const float its_top[2] = {m == 0 ? top[0][0] : top[kM - 1][0], m == 0 ? top[0][1] : top[kM - 1][1]};
+            const float its_factor[2] = {m == 0 ? factor[0][0] : factor[kM - 1][0],
+                                         m == 0 ? factor[0][1] : factor[kM - 1][1]};
+            careful_rows<F, T, Output, C.d_v>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, its_factor,
+                                              fresh(lane));
+          }
+        }
+      }
+      __syncthreads();  // all are done with the tiles, before the next pass or row tile loads over them
+    }
+  }
+}
+
+}  // namespace heed::kernels

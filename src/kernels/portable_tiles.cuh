@@ -1,0 +1,227 @@
+// Tiles of the portable family: from global to shared memory, and the two products of attention for one warp.
+//
+// A tile in shared memory is rows of 16-byte chunks, the chunks of a row permuted so that eight rows, read at the same
+// column, meet eight different groups of banks.
+//
+// A warp's 16 rows of scores, and of O where the type has 16 bits, lie as forward_features.cuh says:
+//   x[4 * n + 2 * half + e]  =  row lane / 4 + 8 * half, column 8 * n + 2 * (lane % 4) + e
+// O in f32 has the same rows, and four neighbouring columns in two consecutive n:
+//   o[4 * n + 2 * half + e]  =  column 16 * (n / 2) + 4 * (lane % 4) + 2 * (n % 2) + e
+#pragma once
+
+#include "mma.cuh"
+
+namespace heed::kernels {
+
+template <int kChunks>
+HEED_DEVICE u32 chunk_offset(u32 row, u32 chunk) {
+  static_assert(kChunks % 4 == 0, "two rows of four chunks are one line of banks");
+  constexpr u32 kTurned = kChunks % 8 == 0 ? 8 : 4;  // only so many change places, so that few offsets depend on the lane
+  const u32 turn = row / (8 / kTurned) % kTurned;
+  return (row * kChunks + chunk / kTurned * kTurned + (chunk % kTurned ^ turn)) * 16;
+}
+
+/// A matrix in global memory; nothing of it is read behind `rows` and `columns`, where the tiles hold zeros.
+template <class T>
+struct Matrix {
+  const typename T::Raw* data;
+  i64 row_step, column_step;
+  int rows, columns;
+};
+
+/// Rows first_row .. of `from` -> a tile [kRows, kColumns] at `to`, by all threads of the CTA. Where the memory allows
+/// it the copies are asynchronous; either way the tile is there after wait_copies and a barrier.
+template <class T, int kRows, int kColumns, int kThreads, bool kAligned>
+HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thread_index) {
+  const u32 thread = fresh(thread_index);
+  using Raw = typename T::Raw;
+  constexpr int kElements = 16 / sizeof(Raw), kChunks = kColumns / kElements;
+  if constexpr (kAligned) {
+    // Neighbouring threads take the chunks of a 128-byte (or 64-byte) piece of a row.
+    constexpr int kPiece = kChunks % 8 == 0 ? 8 : 4, kStep = kThreads / kPiece;
+    const u32 chunk = thread % kPiece;
+#pragma unroll
+    for (int r = 0; r < kRows; r += kStep) {
+      const int row = r + int(thread / kPiece);
+      if (kRows % kStep != 0 && row >= kRows) break;
+      const bool inside = first_row + row < from.rows;
+      const Raw* source = from.data + (inside ? first_row + row : 0) * from.row_step;
+#pragma unroll
+      for (int piece = 0; piece < kChunks; piece += kPiece) {
+        const int column = int(piece + chunk) * kElements;
+        const int elements = max(min(from.columns - column, kElements), 0);
+        copy_16(to + chunk_offset<kChunks>(row, piece + chunk), source + (elements > 0 ? column : 0),
+                inside ? elements * int(sizeof(Raw)) : 0);
+      }
+    }
+  } else {
+    // Neighbouring threads follow the memory: down a column where the rows are neighbours (a column-major V).
+    const bool down = from.row_step == 1;
+    if constexpr (sizeof(Raw) == 4) {
+#pragma unroll 1
+      for (u32 i = thread; i < kRows * kColumns; i += kThreads) {
+        const int row = down ? i % kRows : i / kColumns, column = down ? i / kRows : i % kColumns;
+        const bool inside = first_row + row < from.rows && column < from.columns;
+        const Raw* source = from.data + (inside ? (first_row + row) * from.row_step + column * from.column_step : 0);
+        copy_4(to + chunk_offset<kChunks>(row, column / 4) + column % 4 * 4, source, inside ? 4 : 0);
+      }
+    } else {
+#pragma unroll 2
+      for (u32 i = thread; i < kRows * kChunks; i += kThreads) {
+        const int row = down ? i % kRows : i / kChunks, chunk = down ? i / kRows : i % kChunks;
+        const bool inside = first_row + row < from.rows;
+        const Raw* source = from.data + (inside ? first_row + row : 0) * from.row_step;
+        u32 x[8], pairs[4];
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          const int column = chunk * 8 + e;
+          x[e] = 0;
+          if (inside && column < from.columns) x[e] = source[column * from.column_step];
+        }
+#pragma unroll
+        for (int e = 0; e < 4; ++e) pairs[e] = x[2 * e] | x[2 * e + 1] << 16;
+        store_shared(to + chunk_offset<kChunks>(row, chunk), pairs);
+      }
+    }
+  }
+}
+
+/// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come row
+/// by row. The same for all operands, so that they share these offsets.
+template <int kChunks>
+HEED_DEVICE u32 matrices_offset(u32 row, u32 chunk, u32 lane) {
+  return chunk_offset<kChunks>(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
+}
+
+/// The left operand Q [16, 16] of mma from rows 16 * m and columns 16 * step on.
+template <int kD>
+HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) {
+  u32 x[4];
+  load_matrices(x, q_rows + matrices_offset<kD / 8>(16 * m, 2 * step, lane));
+  q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
+}
+
+/// s [16 * kM, kN] = Q [16 * kM, kD] K^T [kD, kN] on the tensor cores. q_rows is the warp's Q in shared memory, q its
+/// fragments where they stay in registers (kQSteps = kD / 16, else 1).
+template <class T, int kD, int kN, int kM, int kQSteps>
+HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) s[m][i] = 0.0f;
+#pragma unroll
+  for (int step = 0; step < kD / 16; ++step) {
+    u32 a[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      if constexpr (kQSteps > 1) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i] = q[m][step][i];
+      } else {
+        load_query<kD>(a[m], q_rows, m, step, lane);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kN / 16; ++n) {
+      u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
+      load_matrices(b, k_at + matrices_offset<kD / 8>(16 * n, 2 * step, lane));
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        multiply_add<T>(s[m] + 8 * n, a[m], b[0], b[1]);
+        multiply_add<T>(s[m] + 8 * n + 4, a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
+template <class T, int kDv, int kN, int kM>
+HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+#pragma unroll
+  for (int step = 0; step < kN / 16; ++step) {
+    u32 a[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
+#pragma unroll
+    for (int n = 0; n < kDv / 16; ++n) {
+      u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
+      load_transposed(b, v_at + matrices_offset<kDv / 8>(16 * step, 2 * n, lane));
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[2]);
+        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[1], b[3]);
+      }
+    }
+  }
+}
+
+/// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes four columns at a time. Only d columns count.
+template <int kD, int kN, int kM>
+HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at, int d, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) s[m][i] = 0.0f;
+#pragma unroll 1
+  for (int chunk = 0; chunk < (d + 3) / 4; ++chunk) {
+    float q[2 * kM][4];
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) load_shared(q[r], q_rows + chunk_offset<kD / 4>(8 * r + lane / 4, chunk));
+#pragma unroll
+    for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float k[4];
+        load_shared(k, k_at + chunk_offset<kD / 4>(8 * n + lane % 4 * 2 + e, chunk));
+#pragma unroll
+        for (int r = 0; r < 2 * kM; ++r)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float& x = s[r / 2][4 * n + r % 2 * 2 + e];
+            x = __fmaf_rn(q[r][i], k[i], x);
+          }
+      }
+  }
+}
+
+/// O in f32. The weights go through `rows_at`, the warp's own [16 * kM, kN] in shared memory: a thread sums over all keys
+/// for 2 * kM rows and kDv / 4 columns.
+template <int kDv, int kN, int kM>
+HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 rows_at, u32 v_at,
+                                     u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+#pragma unroll
+  for (int r = 0; r < 2 * kM; ++r)
+#pragma unroll
+    for (int n = 0; n < kN / 8; ++n)
+      store_shared(rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, 2 * n + lane % 4 / 2) + lane % 2 * 8,
+                   weights[r / 2][4 * n + r % 2 * 2], weights[r / 2][4 * n + r % 2 * 2 + 1]);
+  __syncwarp();
+#pragma unroll 1
+  for (int chunk = 0; chunk < kN / 4; ++chunk) {
+    float w[2 * kM][4];
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) load_shared(w[r], rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, chunk));
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int n = 0; n < kDv / 16; ++n) {
+        float v[4];
+        load_shared(v, v_at + chunk_offset<kDv / 4>(4 * chunk + j, 4 * n + lane % 4));
+#pragma unroll
+        for (int r = 0; r < 2 * kM; ++r)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float& x = o[r / 2][8 * n + i / 2 * 4 + r % 2 * 2 + i % 2];
+            x = __fmaf_rn(w[r][j], v[i], x);
+          }
+      }
+  }
+}
+
+}  // namespace heed::kernels

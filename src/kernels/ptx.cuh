@@ -1,0 +1,140 @@
+// One function per instruction of sm_90 that C++ has no name for: mbarriers, the tensor copy engine (TMA), named
+// barriers, register budgets, matrix loads and stores. Addresses are shared-memory addresses as u32.
+#pragma once
+
+#include "numbers.cuh"
+
+namespace heed::kernels {
+
+/// Bit-compatible with CUtensorMap.
+struct alignas(64) TensorMap {
+  u64 opaque[16];
+};
+
+// ---- threads ----
+HEED_DEVICE u32 warp_uniform(u32 x) { return __shfl_sync(0xffffffffu, x, 0); }
+template <int kRegisters>
+HEED_DEVICE void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+HEED_DEVICE void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+HEED_DEVICE void barrier_sync(u32 id, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+HEED_DEVICE void barrier_arrive(u32 id, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// ---- mbarriers ----
+HEED_DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+HEED_DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+HEED_DEVICE void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+HEED_DEVICE void mbarrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// Arrives, and says that this many bytes will come by TMA.
+HEED_DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+HEED_DEVICE bool mbarrier_try_wait(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+/// Waits for the phase with this parity to end.
+HEED_DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
+  while (!mbarrier_try_wait(barrier, parity)) {
+  }
+}
+
+// ---- TMA ----
+HEED_DEVICE u64 keep_in_l2() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+HEED_DEVICE u64 drop_from_l2() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+HEED_DEVICE void tma_prefetch(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/// The box of `map` at these coordinates, innermost first -> shared memory; what lies outside the tensor becomes zero.
+HEED_DEVICE void tma_load(u32 to, const TensorMap* map, u32 barrier, int c0, int c1, int c2, int c3, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+      : "memory");
+}
+/// The other way; what lies outside the tensor is not written.
+HEED_DEVICE void tma_store(const TensorMap* map, u32 from, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+               "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+HEED_DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Waits until at most `kPending` committed stores have yet to read their shared memory.
+template <int kPending>
+HEED_DEVICE void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+/// Ordinary writes to shared memory before this line are seen by TMA and wgmma after the next barrier.
+HEED_DEVICE void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- matrices in shared memory ----
+HEED_DEVICE void load_matrix_x4(u32 address, u32& a, u32& b, u32& c, u32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(address)
+               : "memory");
+}
+HEED_DEVICE void store_matrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+HEED_DEVICE uint4 load_shared_16(u32 address) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(address)
+               : "memory");
+  return x;
+}
+HEED_DEVICE void store_shared_zero_16(u32 address) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
+}
+
+/// C [16 x 8] += A [16 x 16] B [16 x 8] by one warp.
+template <class T>
+HEED_DEVICE void mma_16x8x16(float& c0, float& c1, float& c2, float& c3, const u32 (&a)[4], u32 b0, u32 b1);
+template <>
+__device__ __forceinline__ void mma_16x8x16<f16>(float& c0, float& c1, float& c2, float& c3, const u32 (&a)[4], u32 b0,
+                                                 u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void mma_16x8x16<bf16>(float& c0, float& c1, float& c2, float& c3, const u32 (&a)[4], u32 b0,
+                                                  u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace heed::kernels

@@ -1,0 +1,59 @@
+#include "cuda/cache_folder.hpp"
+#include "cuda/jit_fixture.hpp"
+
+namespace heed::cuda::testing {
+namespace {
+
+TEST(DefaultCacheFolder, follows_the_environment) {
+  const Environment home("HOME", "/home/somebody"), xdg("XDG_CACHE_HOME", ""), heed("HEED_CACHE_DIR", "");
+  EXPECT_EQ(default_cache_folder(), "/home/somebody/.cache/heed");
+  {
+    const Environment relative("XDG_CACHE_HOME", "relative");
+    EXPECT_EQ(default_cache_folder(), "/home/somebody/.cache/heed");
+  }
+  const Environment set("XDG_CACHE_HOME", "/var/cache");
+  EXPECT_EQ(default_cache_folder(), "/var/cache/heed");
+  const Environment own("HEED_CACHE_DIR", "own/folder");
+  EXPECT_EQ(default_cache_folder(), "own/folder");
+}
+
+TEST(DefaultCacheFolder, is_none_where_nothing_is_set) {
+  const Environment home("HOME", ""), xdg("XDG_CACHE_HOME", ""), heed("HEED_CACHE_DIR", "");
+  EXPECT_EQ(default_cache_folder(), "");
+}
+
+using CacheFolderTest = JitTest;
+
+TEST_F(CacheFolderTest, lists_what_it_holds_and_what_is_damaged) {
+  Jit jit(options());
+  jit.get(kernel, "sm_90a");
+  jit.get(kernel, "sm_80");
+  put(folder.path() / "cache" / "x.kernel", "damaged");
+  put(folder.path() / "cache" / "not ours", "");
+  const auto list = CacheFolder(folder.path() / "cache").list();
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0].entry->arch, "sm_80");
+  EXPECT_EQ(list[1].entry->arch, "sm_90a");
+  EXPECT_EQ(list[1].entry->kernel, "example");
+  EXPECT_FALSE(list[2].entry);
+  EXPECT_EQ(list[2].bytes, 7u);
+}
+
+TEST_F(CacheFolderTest, clearing_removes_what_heed_has_written_and_nothing_else) {
+  const fs::path cache = folder.path() / "cache";
+  Jit(options()).get(kernel, "sm_90a");
+  put(cache / "0-13.0.kernel.abcdef.tmp", "left by a process that was killed");
+  put(cache / "0-13.0.kernel.lock", "");
+  put(cache / "not ours", "");
+  EXPECT_EQ(CacheFolder(cache).clear().files, 3u);
+  EXPECT_THAT(files_in(cache), ::testing::ElementsAre(cache / "not ours"));
+}
+
+TEST_F(CacheFolderTest, that_is_missing_lists_and_clears_nothing) {
+  CacheFolder missing(folder.path() / "no/such");
+  EXPECT_TRUE(missing.list().empty());
+  EXPECT_EQ(missing.clear().files, 0u);
+}
+
+}  // namespace
+}  // namespace heed::cuda::testing

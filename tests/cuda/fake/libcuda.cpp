@@ -1,0 +1,132 @@
+/// A libcuda.so.1 without a GPU behind it, for the tests of what heed does with the driver's answers. Steered by the
+/// environment:
+///   FAKE_CUDA_VERSION=12080   what cuDriverGetVersion answers (13000)
+///   FAKE_CUDA_INIT=100        what cuInit returns (0)
+///   FAKE_CUDA_DEVICES=2       how many GPUs there are (2); GPU i is "Fake GPU i", sm_90
+///   FAKE_CUDA_BARE=1          it can be asked for no function by version, and exports few
+/// Memory from 0x1000000000000 on belongs to GPU 0, from 0x2000000000000 to GPU 1; 0x3... is managed, 0x4... is pinned.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kInvalidValue = 1, kInvalidContext = 201, kNotFound = 500, kNotSupported = 801;
+
+int setting(const char* variable, int otherwise) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? otherwise : std::atoi(value);
+}
+int device_count() { return setting("FAKE_CUDA_DEVICES", 2); }
+
+thread_local std::vector<void*> contexts;
+int retained[16];
+
+int get_count(int* count) {
+  *count = device_count();
+  return 0;
+}
+int get_device(int* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= device_count()) return 101;
+  *device = ordinal;
+  return 0;
+}
+int get_name(char* name, int size, int device) {
+  std::snprintf(name, static_cast<std::size_t>(size), "Fake GPU %d", device);
+  return 0;
+}
+int get_attribute(int* value, int attribute, int device) {
+  static const std::map<int, int> kValues{{13, 1980000}, {16, 132}, {36, 3201000}, {37, 6144},  {38, 60 << 20},
+                                          {75, 9},       {76, 0},   {81, 233472},  {97, 232448}};
+  const auto found = kValues.find(attribute);
+  if (found == kValues.end() || device >= device_count()) return kInvalidValue;
+  *value = found->second;
+  return 0;
+}
+int total_memory(std::size_t* bytes, int) {
+  *bytes = std::size_t{141} << 30;
+  return 0;
+}
+int retain(void** context, int device) {
+  ++retained[device];
+  *context = &retained[device];
+  return 0;
+}
+int push(void* context) {
+  contexts.push_back(context);
+  return 0;
+}
+int pop(void** context) {
+  if (contexts.empty()) return kInvalidContext;
+  *context = contexts.back();
+  contexts.pop_back();
+  return 0;
+}
+int current(void** context) {
+  *context = contexts.empty() ? nullptr : contexts.back();
+  return 0;
+}
+int pointer_attributes(unsigned count, const int* which, void** values, std::uint64_t pointer) {
+  const auto place = pointer >> 48;
+  for (unsigned i = 0; i < count; ++i) {
+    if (which[i] == 2) *static_cast<unsigned*>(values[i]) = place == 0 ? 0 : place == 4 ? 1 : 2;
+    if (which[i] == 8) *static_cast<unsigned*>(values[i]) = place == 3;
+    if (which[i] == 9) *static_cast<int*>(values[i]) = place == 1 ? 0 : place == 2 ? 1 : place == 0 ? -2 : 0;
+  }
+  return 0;
+}
+int error_name(int result, const char** text) {
+  static const std::map<int, const char*> kNames{
+      {2, "CUDA_ERROR_OUT_OF_MEMORY"}, {100, "CUDA_ERROR_NO_DEVICE"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}};
+  const auto found = kNames.find(result);
+  *text = found == kNames.end() ? nullptr : found->second;
+  return found == kNames.end() ? kInvalidValue : 0;
+}
+int error_string(int, const char** text) {
+  *text = "in words";
+  return 0;
+}
+int unsupported() { return kNotSupported; }
+
+}  // namespace
+
+extern "C" {
+
+int cuInit(unsigned) { return setting("FAKE_CUDA_INIT", 0); }
+int cuDriverGetVersion(int* version) {
+  *version = setting("FAKE_CUDA_VERSION", 13000);
+  return 0;
+}
+
+int cuGetProcAddress_v2(const char* name, void** function, int version, std::uint64_t, int*) {
+  *function = nullptr;
+  if (setting("FAKE_CUDA_BARE", 0) != 0 || version > setting("FAKE_CUDA_VERSION", 13000)) return kNotFound;
+  static const std::map<std::string, void*> kFunctions{
+      {"cuInit", reinterpret_cast<void*>(&cuInit)},
+      {"cuDriverGetVersion", reinterpret_cast<void*>(&cuDriverGetVersion)},
+      {"cuDeviceGetCount", reinterpret_cast<void*>(&get_count)},
+      {"cuDeviceGet", reinterpret_cast<void*>(&get_device)},
+      {"cuDeviceGetName", reinterpret_cast<void*>(&get_name)},
+      {"cuDeviceGetAttribute", reinterpret_cast<void*>(&get_attribute)},
+      {"cuDeviceTotalMem", reinterpret_cast<void*>(&total_memory)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain)},
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(&push)},
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop)},
+      {"cuCtxGetCurrent", reinterpret_cast<void*>(&current)},
+      {"cuPointerGetAttributes", reinterpret_cast<void*>(&pointer_attributes)},
+      {"cuGetErrorName", reinterpret_cast<void*>(&error_name)},
+      {"cuGetErrorString", reinterpret_cast<void*>(&error_string)}};
+  const auto found = kFunctions.find(name);
+  *function = found == kFunctions.end() ? reinterpret_cast<void*>(&unsupported) : found->second;
+  return 0;
+}
+
+/// How often the primary context of a GPU was retained.
+int fake_cuda_retained(int device) { return retained[device]; }
+
+}  // extern "C"
