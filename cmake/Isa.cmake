@@ -21,7 +21,7 @@ if(HEED_X86)
 endif()
 
 # Optimised in every build type: unoptimised vector code is too slow to test with.
-if(HEED_SANITIZE OR HEED_COVERAGE)
+if(HEED_INSTRUMENTED)
   set(isa_optimise -O2)
 else()
   set(isa_optimise -O3)

@@ -16,8 +16,8 @@ struct Options {
 /// The contract in fp64, plain loops. o and lse may be f64 (or any other type heed writes). Slow and right.
 HEED_API void forward(const ForwardArgs& args, const Options& options = {});
 
-/// The same in the precision a straightforward implementation would use: f32 arithmetic, P and O rounded to the input
-/// and output types. Its distance from forward() is the yardstick for tolerances.
+/// The same in the precision a straightforward implementation would use: f32 arithmetic, P rounded to the input type
+/// (unless math is accurate) and O to the output type. Its distance from forward() is the yardstick for tolerances.
 HEED_API void plain_forward(const ForwardArgs& args, const Options& options = {});
 
 }  // namespace heed::oracle

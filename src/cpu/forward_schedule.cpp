@@ -57,8 +57,11 @@ std::int64_t strips_per_tile(const Problem& problem, const ScheduleTraits& trait
 }
 
 std::int64_t most_partial_rows(const Problem& problem, const ScheduleTraits& traits) {
-  if (problem.s_k() <= split_size(problem.s_k())) return 0;
-  const std::int64_t group = problem.heads_k() == 0 ? 0 : problem.heads_q() / problem.heads_k();
+  if (problem.s_k() <= split_size(problem.s_k()) || problem.heads_k() == 0) return 0;
+  if (problem.mode() == Mode::batch && !problem.logical_q() && !problem.logical_k())  // all sequences are alike
+    return problem.batch() *
+           plan_sequence(traits, problem.heads_q(), problem.heads_k(), problem.s_q(), problem.s_k(), 1).partial_rows();
+  const std::int64_t group = problem.heads_q() / problem.heads_k();
   std::int64_t rows = problem.batch() * std::min<std::int64_t>(problem.s_q() * group,
                                                                std::max<std::int64_t>(traits.strip, traits.max_rows));
   if (problem.mode() == Mode::group) rows = std::min(rows, problem.total_q() * group);

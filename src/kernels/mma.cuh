@@ -43,6 +43,12 @@ HEED_DEVICE void load_shared(float (&x)[4], u32 from) {
                : "r"(from)
                : "memory");
 }
+HEED_DEVICE void load_shared(float (&x)[2], u32 from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from) : "memory");
+}
+HEED_DEVICE void load_shared(float (&x)[1], u32 from) {
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x[0]) : "r"(from) : "memory");
+}
 
 /// Four 8 x 8 matrices of 16-bit elements, whose rows lanes 0..7, 8..15, 16..23 and 24..31 point to. Of each, a thread
 /// gets elements 2 * (lane % 4) and the next of row lane / 4.
@@ -67,13 +73,15 @@ template <class T>
 HEED_DEVICE void multiply_add(float* c, const u32 (&a)[4], u32 b0, u32 b1);
 template <>
 __device__ __forceinline__ void multiply_add<f16>(float* c, const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <>
 __device__ __forceinline__ void multiply_add<bf16>(float* c, const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -19,6 +19,7 @@ struct PortableConfig {
   ForwardFeatures features = {};
 
   constexpr int element_bytes() const { return type == Element::f32 ? 4 : 2; }
+  /// Launch bounds are (threads(), 1): told less, ptxas spills a few registers to fit one more CTA.
   constexpr int threads() const { return 32 * warps; }
   constexpr int tile_q() const { return warps * warp_rows; }
   /// Where O is wider than the registers it is computed in passes over its columns, each with all the scores.
@@ -78,7 +79,8 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
                    .d_v = head_tile(d_v),
                    .aligned = aligned,
                    .features = features};
-  // What features need of the registers: masks little, lengths and two-sided windows some, the rest a lot.
+  // What features need of the registers: masks little, lengths and two-sided windows some, a bias the most.
+  const bool bias = features.bias != BiasType::none;
   const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
   const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
   const int width = c.pass_d_v();
@@ -86,16 +88,17 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
   c.warps = 4;
   c.stages = 1;
   if (type == Element::f32) {
-    c.tile_k = width <= 64 ? (heavy ? 32 : 64) : light ? 32 : 16;
+    c.tile_k = width <= 64 ? 64 : width <= 128 && (heavy || (!aligned && !light)) ? 16 : 32;
   } else if (width <= 64) {
-    c.tile_k = 64;
+    c.tile_k = heavy && c.d > 256 ? 32 : 64;
     c.stages = 2;
     c.q_in_registers = c.d <= 64 && !heavy;
   } else if (width <= 128) {
     c.tile_k = light ? 64 : 32;
     c.stages = light ? 1 : 2;
+    if (bias) c.warps = 8, c.warp_rows = 16;
   } else {
-    c.tile_k = heavy ? 32 : 64;
+    c.tile_k = !heavy ? 64 : c.passes() == 1 ? 32 : 16;
     c.warps = 8;
   }
   while (c.shared_bytes() > max_shared_bytes) {
@@ -109,6 +112,8 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
       c.tile_k = 16;
     } else if (c.warps > 1) {
       c.warps /= 2;
+    } else if (c.warp_rows > 16) {
+      c.warp_rows = 16;
     } else {
       break;
     }

@@ -2,8 +2,8 @@
 //
 // One CTA computes C.tile_q() rows of one head, each warp its own 16 or 32. Blocks of C.tile_k keys come by cp.async
 // (element by element where the memory is not aligned), the last visible block first; blocks that no row sees are not
-// loaded, and only blocks at the edge of the mask are masked. S and O stay in registers: mma.sync for 16-bit types, FFMA
-// for f32. With one stage K and V take turns: V(j) arrives under Q K(j)^T, K(j + 1) under the softmax and P V(j).
+// loaded, and only blocks at the edge of the mask are masked. S and O stay in registers: mma.sync for 16-bit types,
+// FFMA for f32. With one stage K and V take turns: V(j) arrives under Q K(j)^T, K(j + 1) under the softmax and P V(j).
 #pragma once
 
 #include "forward_features.cuh"
@@ -151,12 +151,12 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
     const int clear_begin = F.mask == MaskShape::window ? q.begin(warp_row + kWarpRows - 1) : 0;
 
     const int kv_head = t.head / p.group;
-    const Matrix<T> queries{static_cast<const Raw*>(p.q) + t.batch * p.q_steps.batch + t.head * p.q_steps.head +
-                                q.q_row * p.q_steps.row,
-                            p.q_steps.row, p.q_steps.column, q.s_q, p.d};
-    const Matrix<T> keys{static_cast<const Raw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head +
-                             q.k_row * p.k_steps.row,
-                         p.k_steps.row, p.k_steps.column, q.s_k, p.d};
+    const Matrix<T> queries{
+        static_cast<const Raw*>(p.q) + t.batch * p.q_steps.batch + t.head * p.q_steps.head + q.q_row * p.q_steps.row,
+        p.q_steps.row, p.q_steps.column, q.s_q, p.d};
+    const Matrix<T> keys{
+        static_cast<const Raw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head + q.k_row * p.k_steps.row,
+        p.k_steps.row, p.k_steps.column, q.s_k, p.d};
 
     const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
 
@@ -199,8 +199,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           for (int step = 0; step < kQSteps; ++step) load_query<kD>(q_registers[m][step], warp_q_at, m, step, lane);
       }
 
-      float o[kM][kDv / 2];             // [warp_rows, pass_d_v], unnormalised
-      float top[kM][2], sum[kM][2];     // references in log2 units; this thread's share of the row sums
+      float o[kM][kDv / 2];          // [warp_rows, pass_d_v], unnormalised
+      float top[kM][2], sum[kM][2];  // references in log2 units; this thread's share of the row sums
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         top[m][0] = top[m][1] = -HEED_INFINITY;
@@ -232,7 +232,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
         if (seen) {
           const u32 k_now = k_at + slot * kKBytes;
           if constexpr (C.type == Element::f32) {
-            multiply_keys_f32<kD, kN, kM>(s, warp_q_at, k_now, p.d, lane);
+            multiply_keys_f32<kD, kN, kM, (kM * kDv > 128 ? 2 : 4)>(s, warp_q_at, k_now, p.d, lane);
           } else {
             multiply_keys<T, kD, kN, kM, kQSteps>(s, warp_q_at, q_registers, k_now, lane);
           }
@@ -262,7 +262,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             }
           }
 
-          // A row's reference follows its maximum only when that has grown by more than kGrowth in some row of the warp.
+          // A row's reference follows its maximum only when that has grown by more than kGrowth in some row of the
+          // warp.
           const float unit = F.changes_scores() ? 1.0f : p.scale_log2;
           float highest[kM][2];
           bool grown = false;
@@ -271,8 +272,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             const int m = r / 2, half = r % 2;
             float x = -HEED_INFINITY;
 #pragma unroll
-            for (int n = 0; n < kN / 8; ++n)
-              x = fmaxf(x, fmaxf(s[m][4 * n + 2 * half], s[m][4 * n + 2 * half + 1]));
+            for (int n = 0; n < kN / 8; ++n) x = fmaxf(x, fmaxf(s[m][4 * n + 2 * half], s[m][4 * n + 2 * half + 1]));
             x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
             x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
             highest[m][half] = fmaxf(top[m][half], x * unit);
@@ -282,7 +282,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
 #pragma unroll
             for (int r = 0; r < 2 * kM; ++r) {
               const int m = r / 2, half = r % 2;
-              const float shrink = highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx(top[m][half] - highest[m][half]);
+              const float shrink =
+                  highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx(top[m][half] - highest[m][half]);
               top[m][half] = highest[m][half];
               sum[m][half] *= shrink;
 #pragma unroll
@@ -310,7 +311,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           if constexpr (F.dropout) {
 #pragma unroll
             for (int m = 0; m < kM; ++m)
-              drop(p, {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}, u32(t.batch) * p.heads + t.head, s[m], warp_row + 16 * m, first_key, lane);
+              drop(p, {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}, u32(t.batch) * p.heads + t.head,
+                   s[m], warp_row + 16 * m, first_key, lane);
           }
 
           const u32 v_now = v_at + slot * kVBytes;
@@ -337,10 +339,10 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             factor[m][half] = end.factor;
             const int row = warp_row + 16 * m + 8 * half + lane / 4;
             if (p.lse && pass == 0 && lane % 4 == 0 && row < q.s_q)
-              p.lse[t.batch * p.lse_steps.batch + t.head * p.lse_steps.head +
-                    (i64(q.q_row) + row) * p.lse_steps.row] = end.lse;
+              p.lse[t.batch * p.lse_steps.batch + t.head * p.lse_steps.head + (i64(q.q_row) + row) * p.lse_steps.row] =
+                  end.lse;
           }
-          if (F.hides() && spoilt(o[m])) {
+          if (F.hides() && spoilt(o[m], warp_row + 16 * m + lane / 4 < q.s_q)) {
             careful |= 1u << m;
           } else {
             store_rows<T, Output, kDv>(p, q, t, warp_row + 16 * m, pass * kDv, o[m], factor[m], lane);

@@ -16,7 +16,8 @@ namespace heed::kernels {
 template <int kChunks>
 HEED_DEVICE u32 chunk_offset(u32 row, u32 chunk) {
   static_assert(kChunks % 4 == 0, "two rows of four chunks are one line of banks");
-  constexpr u32 kTurned = kChunks % 8 == 0 ? 8 : 4;  // only so many change places, so that few offsets depend on the lane
+  constexpr u32 kTurned =
+      kChunks % 8 == 0 ? 8 : 4;  // only so many change places, so that few offsets depend on the lane
   const u32 turn = row / (8 / kTurned) % kTurned;
   return (row * kChunks + chunk / kTurned * kTurned + (chunk % kTurned ^ turn)) * 16;
 }
@@ -86,8 +87,8 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
   }
 }
 
-/// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come row
-/// by row. The same for all operands, so that they share these offsets.
+/// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come
+/// row by row. The same for all operands, so that they share these offsets.
 template <int kChunks>
 HEED_DEVICE u32 matrices_offset(u32 row, u32 chunk, u32 lane) {
   return chunk_offset<kChunks>(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
@@ -104,7 +105,8 @@ HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) 
 /// s [16 * kM, kN] = Q [16 * kM, kD] K^T [kD, kN] on the tensor cores. q_rows is the warp's Q in shared memory, q its
 /// fragments where they stay in registers (kQSteps = kD / 16, else 1).
 template <class T, int kD, int kN, int kM, int kQSteps>
-HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at, u32 lane_index) {
+HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at,
+                               u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -137,7 +139,8 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 
 /// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
 template <class T, int kDv, int kN, int kM>
-HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at, u32 lane_index) {
+HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at,
+                                 u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
   for (int step = 0; step < kN / 16; ++step) {
@@ -159,8 +162,9 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
   }
 }
 
-/// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes four columns at a time. Only d columns count.
-template <int kD, int kN, int kM>
+/// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes kColumns (2 or 4) columns at a time: four
+/// need fewer loads, two fewer registers. Only d columns count.
+template <int kD, int kN, int kM, int kColumns>
 HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at, int d, u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
 #pragma unroll
@@ -168,20 +172,21 @@ HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at,
 #pragma unroll
     for (int i = 0; i < kN / 2; ++i) s[m][i] = 0.0f;
 #pragma unroll 1
-  for (int chunk = 0; chunk < (d + 3) / 4; ++chunk) {
-    float q[2 * kM][4];
+  for (int column = 0; column < d; column += kColumns) {
+    float q[2 * kM][kColumns];
 #pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) load_shared(q[r], q_rows + chunk_offset<kD / 4>(8 * r + lane / 4, chunk));
+    for (int r = 0; r < 2 * kM; ++r)
+      load_shared(q[r], q_rows + chunk_offset<kD / 4>(8 * r + lane / 4, column / 4) + column % 4 * 4);
 #pragma unroll
     for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        float k[4];
-        load_shared(k, k_at + chunk_offset<kD / 4>(8 * n + lane % 4 * 2 + e, chunk));
+        float k[kColumns];
+        load_shared(k, k_at + chunk_offset<kD / 4>(8 * n + lane % 4 * 2 + e, column / 4) + column % 4 * 4);
 #pragma unroll
         for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
+          for (int i = 0; i < kColumns; ++i) {
             float& x = s[r / 2][4 * n + r % 2 * 2 + e];
             x = __fmaf_rn(q[r][i], k[i], x);
           }
@@ -189,8 +194,8 @@ HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at,
   }
 }
 
-/// O in f32. The weights go through `rows_at`, the warp's own [16 * kM, kN] in shared memory: a thread sums over all keys
-/// for 2 * kM rows and kDv / 4 columns.
+/// O in f32. The weights go through `rows_at`, the warp's own [16 * kM, kN] in shared memory: a thread sums over all
+/// keys for 2 * kM rows and kDv / 4 columns.
 template <int kDv, int kN, int kM>
 HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 rows_at, u32 v_at,
                                      u32 lane_index) {
@@ -202,17 +207,20 @@ HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weig
       store_shared(rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, 2 * n + lane % 4 / 2) + lane % 2 * 8,
                    weights[r / 2][4 * n + r % 2 * 2], weights[r / 2][4 * n + r % 2 * 2 + 1]);
   __syncwarp();
+  // As many keys in one piece of straight code as leave room for their V in registers, should all be loaded ahead.
+  constexpr int kKeys = kDv <= 64 ? 4 : kDv <= 128 ? 2 : 1;
 #pragma unroll 1
-  for (int chunk = 0; chunk < kN / 4; ++chunk) {
-    float w[2 * kM][4];
+  for (int key = 0; key < kN; key += kKeys) {
+    float w[2 * kM][kKeys];
 #pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) load_shared(w[r], rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, chunk));
+    for (int r = 0; r < 2 * kM; ++r)
+      load_shared(w[r], rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, key / 4) + key % 4 * 4);
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
+    for (int j = 0; j < kKeys; ++j)
 #pragma unroll
       for (int n = 0; n < kDv / 16; ++n) {
         float v[4];
-        load_shared(v, v_at + chunk_offset<kDv / 4>(4 * chunk + j, 4 * n + lane % 4));
+        load_shared(v, v_at + chunk_offset<kDv / 4>(key + j, 4 * n + lane % 4));
 #pragma unroll
         for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll

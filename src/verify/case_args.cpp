@@ -1,6 +1,6 @@
 #include "verify/case_args.hpp"
 
-#include "core/invalid.hpp"
+#include "verify/arg_reader.hpp"
 #include "verify/case_text.hpp"
 #include "verify/random.hpp"
 
@@ -11,81 +11,6 @@
 
 namespace heed::verify {
 namespace {
-
-constexpr std::int64_t kLargest = std::int64_t{1} << 40;
-
-/// Reads texts of given arguments, or their presets.
-class Reader {
- public:
-  explicit Reader(const std::map<std::string, std::string>& args) {
-    for (const CaseKey& key : case_keys()) texts_[std::string(key.name)] = key.preset;
-    for (const auto& [given, text] : args) {
-      std::string key = given;
-      for (const auto& [alias, target] : case_key_aliases())
-        if (given == alias) key = target;
-      if (!texts_.contains(key)) throw core::invalid("-{}={} : there is no argument '{}'.", given, text, given);
-      if (given_.contains(key) && given_[key] != text)
-        throw core::invalid("-{}={} : -{} was given too, as '{}'; give one of them.", given, text, key, given_[key]);
-      texts_[key] = given_[key] = text;
-    }
-  }
-
-  bool given(const std::string& key) const { return given_.contains(key); }
-  const std::string& text(const std::string& key) const { return texts_.at(key); }
-
-  /// The error that says what was passed and the rule.
-  Error bad(const std::string& key, std::string_view rule) const {
-    return core::invalid("-{}={} : {}", key, text(key), rule);
-  }
-
-  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most = kLargest) const {
-    const auto number = parse_number<std::int64_t>(text(key));
-    if (!number) throw bad(key, "a whole number is needed.");
-    if (*number < least || *number > most) throw bad(key, fmt::format("must be from {} to {}.", least, most));
-    return *number;
-  }
-  /// A size for which each of -1 and 0 means "as another".
-  std::int64_t size_or(const std::string& key, std::int64_t other) const {
-    const std::int64_t number = integer(key, -1);
-    return number <= 0 ? other : number;
-  }
-  std::uint64_t word(const std::string& key) const {
-    const auto number = parse_number<std::uint64_t>(text(key));
-    if (!number) throw bad(key, "a whole number from 0 to 2^64 - 1 is needed.");
-    return *number;
-  }
-  double number(const std::string& key) const {
-    const auto number = parse_number<double>(text(key));
-    if (!number) throw bad(key, "a number is needed.");
-    return *number;
-  }
-  bool boolean(const std::string& key) const {
-    const std::string& word = text(key);
-    if (word == "1" || word == "t" || word == "true") return true;
-    if (word == "0" || word == "f" || word == "false") return false;
-    throw bad(key, "takes 0 or 1.");
-  }
-  std::vector<std::int64_t> list(const std::string& key, std::int64_t least) const {
-    const auto numbers = parse_list(text(key));
-    if (!numbers) throw bad(key, "a whole number, or several with commas, is needed.");
-    for (const std::int64_t each : *numbers)
-      if (each < least || each > kLargest) throw bad(key, fmt::format("{} is not in {} to {}.", each, least, kLargest));
-    return *numbers;
-  }
-  /// The value whose name is the text.
-  template <class Value>
-  Value choice(const std::string& key, std::initializer_list<std::pair<std::string_view, Value>> choices) const {
-    std::string names;
-    for (const auto& [its_name, value] : choices) {
-      if (text(key) == its_name) return value;
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", its_name);
-    }
-    throw bad(key, fmt::format("takes one of {}.", names));
-  }
-
- private:
-  std::map<std::string, std::string> texts_, given_;
-};
 
 /// Lengths with the given average that differ from each other; what a single number means in group mode.
 std::vector<std::int64_t> lengths_around(std::int64_t average, std::int64_t count, Random random) {
@@ -100,7 +25,7 @@ std::vector<std::int64_t> lengths_around(std::int64_t average, std::int64_t coun
 }
 
 /// -s or -s_k.
-std::vector<std::int64_t> read_lengths(const Reader& in, const Case& c, const std::string& key,
+std::vector<std::int64_t> read_lengths(const ArgReader& in, const Case& c, const std::string& key,
                                        const std::vector<std::int64_t>& other) {
   if (in.text(key) == "-1" && key != "s") return other;
   const auto list = in.list(key, 0);
@@ -119,7 +44,7 @@ std::vector<std::int64_t> read_lengths(const Reader& in, const Case& c, const st
 }
 
 /// -s_qpad or -s_kpad.
-std::vector<std::int64_t> read_padding(const Reader& in, const Case& c, const std::string& key) {
+std::vector<std::int64_t> read_padding(const ArgReader& in, const Case& c, const std::string& key) {
   if (in.text(key) == "-1") return {};
   if (!c.group())
     throw in.bad(key,
@@ -133,7 +58,7 @@ std::vector<std::int64_t> read_padding(const Reader& in, const Case& c, const st
 }
 
 /// -q_eff_lens or -kv_eff_lens.
-std::vector<std::int64_t> read_effective(const Reader& in, const Case& c, const std::string& key) {
+std::vector<std::int64_t> read_effective(const ArgReader& in, const Case& c, const std::string& key) {
   if (in.text(key).empty()) return {};
   if (c.group())
     throw in.bad(key,
@@ -147,7 +72,7 @@ std::vector<std::int64_t> read_effective(const Reader& in, const Case& c, const 
   return list;
 }
 
-void read_sizes(const Reader& in, Case& c) {
+void read_sizes(const ArgReader& in, Case& c) {
   c.mode =
       in.choice<Mode>("mode", {{"0", Mode::batch}, {"1", Mode::group}, {"batch", Mode::batch}, {"group", Mode::group}});
   c.b = in.integer("b", 0);
@@ -165,7 +90,7 @@ void read_sizes(const Reader& in, Case& c) {
   c.max_s_k = in.integer("max_s_k", Case::kExactly);
 }
 
-DataType read_type(const Reader& in, const std::string& key) {
+DataType read_type(const ArgReader& in, const std::string& key) {
   for (const std::string_view later : {"fp8", "bf8", "fp8bf16", "fp8fp32", "mxfp8", "mxfp4", "int8", "int4"})
     if (in.text(key) == later)
       throw Error(ErrorCode::unsupported,
@@ -173,7 +98,7 @@ DataType read_type(const Reader& in, const std::string& key) {
   return in.choice<DataType>(key, {{"fp32", f32}, {"fp16", f16}, {"bf16", bf16}, {"f32", f32}, {"f16", f16}});
 }
 
-void read_types(const Reader& in, Case& c) {
+void read_types(const ArgReader& in, Case& c) {
   c.type = read_type(in, "prec");
   if (in.text("o_prec") != "same") c.output_type = read_type(in, "o_prec");
   if (c.output_type == c.type) c.output_type.reset();
@@ -181,7 +106,7 @@ void read_types(const Reader& in, Case& c) {
   c.index_type = in.choice<DataType>("index_prec", {{"i32", i32}, {"i64", i64}});
 }
 
-void read_memory(const Reader& in, Case& c) {
+void read_memory(const ArgReader& in, Case& c) {
   Layout layout = in.boolean("iperm") ? Layout::bhsd : Layout::bshd;
   c.o_layout = in.boolean("operm") ? Layout::bhsd : Layout::bshd;
   const std::string& text = in.text("layout");
@@ -212,14 +137,14 @@ void read_memory(const Reader& in, Case& c) {
   c.squeeze = in.boolean("squeeze");
 }
 
-Alibi read_alibi(const Reader& in) {
+Alibi read_alibi(const ArgReader& in) {
   return in.choice<Alibi>("alibi", {{"n", Alibi::none}, {"h", Alibi::per_head}, {"bh", Alibi::per_batch_and_head}});
 }
 
 constexpr std::string_view kShapes =
     "n, e (1*1*s*s_k), e:1 (1*h*s*s_k), e:2 (b*h*s*s_k), e:<letters of bhq> or e:k (s_k)";
 
-void read_bias(const Reader& in, Case& c) {
+void read_bias(const ArgReader& in, Case& c) {
   const std::string& text = in.text("bias");
   c.alibi = read_alibi(in);
   if (text == "a" || text == "2" || text == "a:0" || text == "a:1") {
@@ -237,7 +162,7 @@ void read_bias(const Reader& in, Case& c) {
   if (c.bias_inf && !c.bias) throw in.bad("bias_inf", "there is no bias; give -bias=e, too.");
 }
 
-void read_masks(const Reader& in, Case& c) {
+void read_masks(const ArgReader& in, Case& c) {
   try {
     c.mask = Mask::parse(in.text("mask"));
   } catch (const Error& error) {
@@ -259,7 +184,7 @@ void read_masks(const Reader& in, Case& c) {
   }
 }
 
-void read_meaning(const Reader& in, Case& c) {
+void read_meaning(const ArgReader& in, Case& c) {
   c.scale = in.number("scale_s");
   read_masks(in, c);
   read_bias(in, c);
@@ -273,7 +198,7 @@ void read_meaning(const Reader& in, Case& c) {
   c.lse = in.boolean("lse");
 }
 
-void read_data(const Reader& in, Case& c) {
+void read_data(const ArgReader& in, Case& c) {
   using enum Distribution;
   c.distribution = in.choice<Distribution>("init", {{"ui", uniform_int},
                                                     {"0", uniform_int},
@@ -292,7 +217,7 @@ void read_data(const Reader& in, Case& c) {
 }
 
 /// Capabilities with arguments but, so far, no code.
-void refuse_what_is_not_built(const Reader& in) {
+void refuse_what_is_not_built(const ArgReader& in) {
   struct Later {
     std::string key;
     std::vector<std::string_view> off;  ///< texts that ask for nothing
@@ -326,7 +251,7 @@ void refuse_what_is_not_built(const Reader& in) {
 }  // namespace
 
 Case case_from_args(const std::map<std::string, std::string>& args) {
-  const Reader in(args);
+  const ArgReader in(args);
   Case c;
   c.seed = in.word("seed");
   while (c.seed == 0) c.seed = std::random_device{}();

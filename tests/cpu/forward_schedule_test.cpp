@@ -53,12 +53,23 @@ TEST(ForwardSchedule, ThePartialRowsOfEverySequenceFitTheBound) {
     for (std::int64_t group : {1, 2, 5, 16})
       for (std::int64_t s_q : {1, 3, 31, 32, 64, 65})
         for (std::int64_t s_k : {100, 3000, 50000}) {
-          const auto problem = Problem::forward().batch(3).heads(heads_k * group, heads_k).lengths(s_q, s_k);
+          const auto problem =
+              Problem::forward().batch(3).heads(heads_k * group, heads_k).lengths(s_q, s_k).logical_lengths(true, true);
           std::int64_t rows = 0;
           for (int b = 0; b < 3; ++b)
             rows += plan_sequence(kTraits, heads_k * group, heads_k, s_q - b / 2, s_k - b, 4).partial_rows();
           EXPECT_LE(rows, most_partial_rows(problem, kTraits)) << problem.to_string();
         }
+}
+
+TEST(ForwardSchedule, ABatchOfEqualSequencesHasRoomForExactlyTheirPartialRows) {
+  for (std::int64_t s_q : {1, 32, 64, 65, 2048}) {
+    const auto problem = Problem::forward().batch(8).heads(32, 8).lengths(s_q, 8192);
+    EXPECT_EQ(most_partial_rows(problem, kTraits), 8 * plan_sequence(kTraits, 32, 8, s_q, 8192, 4).partial_rows())
+        << s_q;
+  }
+  // Long queries share out strips: their workspace must not grow with batch and heads.
+  EXPECT_EQ(most_partial_rows(Problem::forward().batch(8).heads(32).lengths(2048, 2048), kTraits), 0);
 }
 
 TEST(ForwardSchedule, ATileHasMoreStripsWhenPackingIsDearAndFewerWhenThreadsWouldIdle) {

@@ -7,7 +7,7 @@
 #define HEED_INLINE __attribute__((always_inline)) static inline
 #define HEED_INLINE_MEMBER __attribute__((always_inline)) inline
 #define HEED_NOINLINE_MEMBER __attribute__((noinline))
-#define HEED_NOINLINE __attribute__((noinline)) static
+#define HEED_NOINLINE __attribute__((noinline, unused)) static  // a level need not use all of them
 #define HEED_UNROLL _Pragma("GCC unroll 16")
 
 #ifndef HEED_ISA
