@@ -134,6 +134,8 @@ typedef struct heed_context_options {
   const char* max_cpu_isa; /* baseline, avx2, avx512, avx512bf16, amx; NULL: HEED_MAX_CPU_ISA, else the best here */
   int32_t threads;         /* of the pool; 0: as many as this process may use */
   int32_t reserved;        /* 0 */
+  const char*
+      cuda_family; /* hopper, portable: only these kernels of the CUDA engine; NULL: HEED_CUDA_FAMILY, else both */
 } heed_context_options;
 
 HEED_API heed_status heed_context_create(const heed_context_options* options, heed_context** context);
@@ -179,15 +181,21 @@ typedef struct heed_forward_args {
 
   int32_t math;     /* a heed_math */
   int32_t reserved; /* 0 */
+
+  int64_t max_s_q,
+      max_s_k; /* group mode: no sequence is longer; 0: the longest of those given, in GPU memory all rows */
+  heed_tensor dropout_state; /* i64 [2]: seed and offset, read when it runs instead of the two above */
 } heed_forward_args;
 
 typedef struct heed_run_options {
   size_t struct_size;
   const heed_executor* executor; /* NULL: the context's pool */
-  int32_t engine;                /* a heed_engine */
+  int32_t engine;                /* a heed_engine; HEED_ENGINE_AUTO: the one in whose memory q lies */
   int32_t reserved;              /* 0 */
+  void* stream;                  /* CUDA engine: a CUstream or cudaStream_t; NULL: the default stream */
 } heed_run_options;
 
+/* On the CPU engine it is done when this returns; on the CUDA engine it has been put on the stream. */
 HEED_API heed_status heed_forward(heed_context* context, const heed_forward_args* args,
                                   const heed_run_options* options);
 
@@ -218,10 +226,20 @@ HEED_API size_t heed_plan_workspace_bytes(const heed_plan* plan);
 HEED_API int heed_plan_threads(const heed_plan* plan);
 HEED_API const char* heed_plan_kernel(const heed_plan* plan); /* name of the main kernel; lives as long as the plan */
 
+/* Where tensors and workspace must be. */
+typedef enum heed_memory { HEED_MEMORY_HOST = 0, HEED_MEMORY_GPU = 1 } heed_memory;
+HEED_API int heed_plan_memory(const heed_plan* plan); /* a heed_memory */
+
 /* The arguments must pose the plan's problem. The workspace is aligned to 64 bytes. NULL executor: the calling thread.
  */
 HEED_API heed_status heed_plan_run(const heed_plan* plan, const heed_forward_args* args, void* workspace,
                                    size_t workspace_bytes, const heed_executor* executor);
+
+/* For plans of the CUDA engine: puts the work on the stream (a CUstream or cudaStream_t; NULL: the default stream) of
+ * the device that holds q. The workspace is memory of that device, all zero before its first use; a run leaves it as
+ * the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture. */
+HEED_API heed_status heed_plan_run_on_stream(const heed_plan* plan, const heed_forward_args* args, void* workspace,
+                                             size_t workspace_bytes, void* stream);
 
 /* ---- what there is, and why ---- */
 

@@ -115,11 +115,14 @@ ForwardArgs forward_args(const heed_forward_args* args) {
           .dropout = {.p = c.dropout_p,
                       .seed = c.dropout_seed,
                       .offset = c.dropout_offset,
-                      .randval = view(c.randval, "randval")},
+                      .randval = view(c.randval, "randval"),
+                      .state = view(c.dropout_state, "dropout_state")},
           .seqstart_q = view(c.seqstart_q, "seqstart_q"),
           .seqstart_k = view(c.seqstart_k, "seqstart_k"),
           .seqlen_q = view(c.seqlen_q, "seqlen_q"),
           .seqlen_k = view(c.seqlen_k, "seqlen_k"),
+          .max_s_q = c.max_s_q,
+          .max_s_k = c.max_s_k,
           .math = enumerator<Math>(c.math, HEED_MATH_ACCURATE, "math", "heed_math")};
 }
 
@@ -127,7 +130,8 @@ Context::Options context_options(const heed_context_options* options) {
   if (options == nullptr) return {};
   const auto c = read(*options, kFirstOptions, "heed_context_options");
   must_be_zero(c.reserved, "options.reserved");
-  return {.threads = c.threads, .max_cpu_isa = c.max_cpu_isa == nullptr ? "" : c.max_cpu_isa};
+  const auto text = [](const char* given) { return given == nullptr ? "" : given; };
+  return {.threads = c.threads, .max_cpu_isa = text(c.max_cpu_isa), .cuda_family = text(c.cuda_family)};
 }
 
 PlanOptions plan_options(const heed_plan_options* options) {
@@ -142,7 +146,7 @@ RunOptions run_options(const heed_run_options* options) {
   if (options == nullptr) return {};
   const auto c = read(*options, kFirstOptions, "heed_run_options");
   must_be_zero(c.reserved, "options.reserved");
-  return {.engine = engine_of(c.engine, "options.engine")};
+  return {.engine = engine_of(c.engine, "options.engine"), .stream = c.stream};
 }
 
 heed_mask c_mask(const Mask& mask) {

@@ -29,13 +29,15 @@ heed_status give(char** out, auto&& text) {
 void heed_string_free(char* text) { std::free(text); }
 
 heed_status heed_problem_json(const heed_forward_args* args, char** json) {
-  return give(json, [&] { return Problem::of(forward_args(args)).to_json(); });
+  return give(json, [&] { return default_context()->problem(forward_args(args)).to_json(); });
 }
 
-heed_status heed_explain_json(heed_context* context, const heed_forward_args* args, const heed_plan_options* options,
+heed_status heed_explain_json(heed_context* handle, const heed_forward_args* args, const heed_plan_options* options,
                               char** json) {
   return give(json, [&] {
-    return context_of(context)->explain(Problem::of(forward_args(args)), plan_options(options)).to_json();
+    const auto context = context_of(handle);
+    const PlanOptions chosen = plan_options(options);
+    return context->explain(context->problem(forward_args(args), chosen.engine), chosen).to_json();
   });
 }
 

@@ -179,20 +179,22 @@ void fill(const Data& data, FillRow fill_row, const RowTensor& tensor, Executor&
 void Buffers::make_operands(Executor& executor) {
   const Case& c = case_;
   Shape q = operand_shape(Operand::q), k = operand_shape(Operand::k), v = operand_shape(Operand::v);
-  const std::int64_t next_q = c.h * (c.d + c.row_gap), next_k = c.h_k * (c.d + c.row_gap);
+  // From one packed tensor to the next; where there are no elements all of them begin where the memory does.
+  const std::int64_t next_q = q.span() == 0 ? 0 : c.h * (c.d + c.row_gap);
+  const std::int64_t next_k = k.span() == 0 ? 0 : c.h_k * (c.d + c.row_gap);
   const auto absurd = [&](Shape shape) {
     if (c.absurd_strides) shape.make_absurd();
     return shape;
   };
   if (c.packing == Packing::qkv) {
-    auto& buffer = inputs_["qkv"] = GuardedBuffer(c.type, q.span() == 0 ? 0 : q.span() + 2 * next_q, c.align);
+    auto& buffer = inputs_["qkv"] = GuardedBuffer(c.type, q.span() + 2 * next_q, c.align);
     args_.q = view_of(buffer, absurd(q), 0);
     args_.k = view_of(buffer, absurd(k), next_q);
     args_.v = view_of(buffer, absurd(v), 2 * next_q);
   } else {
     args_.q = view_of(inputs_["q"] = GuardedBuffer(c.type, q.span(), c.align), absurd(q), 0);
     if (c.packing == Packing::kv) {
-      auto& buffer = inputs_["kv"] = GuardedBuffer(c.type, k.span() == 0 ? 0 : k.span() + next_k, c.align);
+      auto& buffer = inputs_["kv"] = GuardedBuffer(c.type, k.span() + next_k, c.align);
       args_.k = view_of(buffer, absurd(k), 0);
       args_.v = view_of(buffer, absurd(v), next_k);
     } else {

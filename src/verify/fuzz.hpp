@@ -29,14 +29,17 @@ struct FuzzOptions {
   std::int64_t first = 0, cases = 1000;
   double seconds = 0;     ///< stop after this long; 0: after the last case
   int most_failures = 1;  ///< stop after so many
-  /// Called before each case.
-  std::function<void(std::int64_t number, const Case& c)> on_case = {};
+  int jobs = 1;           ///< cases at once, each on a thread of its own
+  /// Called before each case, by one job after the other.
+  std::function<void(std::int64_t number, const Case& c, int job)> on_case = {};
 };
 
 struct FuzzResult {
   std::int64_t cases = 0;
   double seconds = 0;
-  std::vector<FuzzFailure> failures;  ///< a refusal is one, too: no combination is refused
+  std::vector<FuzzFailure> failures;  ///< by number; a refusal is one, too: no combination is refused
+  /// After them nothing is right any more, not even what was: the device is lost, and nothing was shrunk.
+  bool target_lost = false;
 };
 
 FuzzResult fuzz(const Target& target, const FuzzOptions& options);

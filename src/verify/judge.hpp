@@ -31,6 +31,7 @@ struct Verdict {
   bool has_lse = false;
   std::int64_t rows_checked = 0, rows_total = 0;
   std::vector<std::string> complaints;  ///< what is wrong, or why it was refused
+  bool device_failed = false;           ///< refused because the device did, maybe for all that comes after it
 
   bool valid() const { return status == Status::valid; }
   bool all_rows() const { return rows_checked == rows_total; }

@@ -91,6 +91,7 @@ Verdict run_case(const Case& c, const Target& target, JudgeOptions options) {
     Verdict verdict;
     verdict.status = Verdict::Status::refused;
     verdict.complaints.push_back(error.what());
+    verdict.device_failed = error.code() == ErrorCode::device_failed;
     if (!buffers.outputs_untouched()) verdict.complaints.push_back("it was refused, and yet an output was written");
     for (const std::string& change : buffers.check_guards()) verdict.complaints.push_back(change);
     return verdict;

@@ -16,6 +16,9 @@ using testing::FakeSpec;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+/// Of heed_forward_args in the first release.
+constexpr std::size_t kFirstSize = 1304;
+
 /// What heed_forward says to these arguments: "" when it runs.
 std::string refusal(const heed_forward_args* args, const heed_run_options* options = nullptr) {
   CContext context;
@@ -56,10 +59,38 @@ TEST(CForward, a_struct_size_that_is_too_small_is_refused) {
   auto args = problem.args();
   args.struct_size = 0;
   EXPECT_EQ(refusal(&args),
-            "heed_forward_args: struct_size = 0 : it must be sizeof(heed_forward_args), 1304 in this version and never "
+            "heed_forward_args: struct_size = 0 : it must be sizeof(heed_forward_args), 1400 in this version and never "
             "less than 1304.");
-  args.struct_size = sizeof args - 1;
+  args.struct_size = kFirstSize - 1;
   EXPECT_THAT(refusal(&args), HasSubstr("struct_size = 1303"));
+}
+
+// A program built with the first header knows nothing of what was added, and what lies behind its struct is not read.
+TEST(CForward, a_smaller_struct_of_an_older_program_is_taken) {
+  CProblem problem;
+  auto args = problem.args();
+  args.max_s_q = -7;
+  args.dropout_state.rank = 99;
+  EXPECT_THAT(refusal(&args), HasSubstr("dropout_state.rank = 99"));
+  args.struct_size = kFirstSize;
+  EXPECT_EQ(refusal(&args), "");
+}
+
+TEST(CForward, bounds_and_a_dropout_state_arrive) {
+  CProblem problem;
+  auto args = problem.args();
+  args.max_s_k = 3;
+  EXPECT_THAT(refusal(&args), HasSubstr("max_s_k = 3: in batch mode"));
+  args.max_s_k = 0;
+  std::int64_t state[2] = {5, 6};
+  args.dropout_p = 0.5;
+  args.dropout_state = {state, HEED_I64, 1, {2}, {1}};
+  CContext context({FakeSpec{.run = [&](const dispatch::ForwardCall& call) {
+    EXPECT_EQ(call.args.dropout.state.data, state);
+    EXPECT_EQ(call.args.dropout.state.type, i64);
+    EXPECT_EQ(call.args.dropout.state.size(0), 2);
+  }}});
+  EXPECT_EQ(heed_forward(context, &args, nullptr), HEED_OK) << heed_last_error();
 }
 
 // A program built with a later header sends fields this library has not heard of.
@@ -73,7 +104,7 @@ TEST(CForward, a_larger_struct_is_taken_when_what_is_new_in_it_is_not_used) {
   newer.known.struct_size = sizeof newer;
   EXPECT_EQ(refusal(&newer.known), "");
   newer.feature = 1;
-  EXPECT_THAT(refusal(&newer.known), HasSubstr("a field behind byte 1304 is set; this library (version "));
+  EXPECT_THAT(refusal(&newer.known), HasSubstr("a field behind byte 1400 is set; this library (version "));
 }
 
 TEST(CForward, numbers_that_name_nothing_are_refused_with_the_field) {

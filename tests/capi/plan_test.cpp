@@ -36,6 +36,47 @@ TEST(CPlan, is_made_run_and_destroyed) {
   heed_plan_destroy(plan);
 }
 
+TEST(CPlan, of_the_CPU_has_no_stream) {
+  CProblem problem;
+  const auto args = problem.args();
+  CContext context;
+  heed_plan* plan = nullptr;
+  ASSERT_EQ(heed_plan_create(context, &args, nullptr, &plan), HEED_OK) << heed_last_error();
+  EXPECT_EQ(heed_plan_memory(plan), HEED_MEMORY_HOST);
+  EXPECT_EQ(heed_plan_run_on_stream(plan, &args, nullptr, 0, nullptr), HEED_INVALID_ARGUMENT);
+  EXPECT_THAT(heed_last_error(), HasSubstr("cpu/baseline/fwd_fake runs on the CPU, which has no streams"));
+  EXPECT_EQ(heed_plan_run_on_stream(nullptr, &args, nullptr, 0, nullptr), HEED_INVALID_ARGUMENT);
+  EXPECT_EQ(context.fake.engine->kernel(0).runs, 0);
+  heed_plan_destroy(plan);
+}
+
+// Without an engine that knows of GPU memory all of it is taken for what the caller says.
+TEST(CPlan, of_a_GPU_is_given_the_stream) {
+  CProblem problem;
+  const auto args = problem.args();
+  int marker = 0;
+  void* seen = nullptr;
+  CContext context({FakeSpec{.arch = dispatch::Sm{90},
+                             .run = [&](const dispatch::ForwardCall& call) { seen = call.stream; },
+                             .own_workspace = std::span<std::byte>{}}});
+  heed_plan_options options{};
+  options.struct_size = sizeof options;
+  options.engine = HEED_ENGINE_CUDA;
+  heed_plan* plan = nullptr;
+  ASSERT_EQ(heed_plan_create(context, &args, &options, &plan), HEED_OK) << heed_last_error();
+  EXPECT_EQ(heed_plan_memory(plan), HEED_MEMORY_GPU);
+  EXPECT_EQ(heed_plan_run_on_stream(plan, &args, nullptr, 0, &marker), HEED_OK) << heed_last_error();
+  EXPECT_EQ(seen, &marker);
+  heed_plan_destroy(plan);
+
+  heed_run_options run{};
+  run.struct_size = sizeof run;
+  run.engine = HEED_ENGINE_CUDA;
+  run.stream = &run;
+  EXPECT_EQ(heed_forward(context, &args, &run), HEED_OK) << heed_last_error();
+  EXPECT_EQ(seen, &run);
+}
+
 TEST(CPlan, refuses_a_workspace_too_small_askew_or_null) {
   CProblem problem;
   const auto args = problem.args();

@@ -129,3 +129,17 @@ def test_a_wrong_result_is_found_and_named(heed, prec):
     assert text[0].endswith("valid:n")
     assert " at (0, 0, 0, 0), allowed " in text[1]
     assert any(re.match(r"  again: heed fwd .*-threads=1$", line) for line in text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-block_mask=64,64"],  # one block
+        ["-b=2", "-bias=e:2", "-zero_strides=bias.b"],
+        ["-b=2", "-layout=qkvpacked", "-align=1"],
+        ["-mode=1", "-b=2", "-s=20,33", "-max_s_q=40", "-max_s_k=0"],
+        ["-p_drop=0.3", "-drop_prefs=1", "-randval=1"],
+    ],
+)
+def test_what_the_arguments_tell_is_the_problem_that_the_tensors_pose(ok, arguments):
+    assert "valid:y" in ok("fwd", *SMALL, *arguments)

@@ -222,19 +222,20 @@ CONFORMANCE(museum_14_the_LSE_merges_parts_into_the_whole) {
   Case c = small();
   c.b = 1, c.h = c.h_k = 2;
   c.s_q = {40}, c.s_k = {90};
-  const Buffers buffers(c);
+  Buffers buffers(c);
   for (const std::int64_t cut : {0, 1, 45, 64, 90}) {  // 0 and 90: one part is empty, its LSE is -inf
     const auto part = [&](std::int64_t from, std::int64_t to, std::vector<float>& o, std::vector<float>& part_lse) {
+      buffers.clear_outputs();
       ForwardArgs args = buffers.args();
       for (TensorView* view : {&args.k, &args.v}) {
         view->sizes[1] = to - from;
         view->data = static_cast<const float*>(view->data) + from * view->stride(1);
       }
-      o.assign(static_cast<std::size_t>(40 * 2 * c.d_v), NAN);
-      part_lse.assign(80, NAN);
-      args.o = {o.data(), f32, {1, 40, 2, c.d_v}};
-      args.lse = {part_lse.data(), f32, {1, 2, 40}};
       target().forward(buffers, args);
+      const auto* const o_there = static_cast<const float*>(args.o.data);
+      const auto* const lse_there = static_cast<const float*>(args.lse.data);
+      o.assign(o_there, o_there + 2 * 40 * c.d_v);
+      part_lse.assign(lse_there, lse_there + 2 * 40);
     };
     std::vector<float> o1, o2, o, lse1, lse2, lse_all;
     part(0, cut, o1, lse1);
@@ -246,7 +247,7 @@ CONFORMANCE(museum_14_the_LSE_merges_parts_into_the_whole) {
                      b = std::exp(static_cast<double>(lse2[h * 40 + i]));
         EXPECT_NEAR(static_cast<double>(lse_all[h * 40 + i]), std::log(a + b), 1e-5);
         for (std::size_t e = 0; e < static_cast<std::size_t>(c.d_v); ++e) {
-          const std::size_t at = (i * 2 + h) * static_cast<std::size_t>(c.d_v) + e;
+          const std::size_t at = (h * 40 + i) * static_cast<std::size_t>(c.d_v) + e;
           EXPECT_NEAR(static_cast<double>(o[at]),
                       (a * static_cast<double>(o1[at]) + b * static_cast<double>(o2[at])) / (a + b), 5e-6);
         }
@@ -335,6 +336,19 @@ CONFORMANCE(museum_22_dropout_repeats_with_its_seed_and_offset) {
   other = c;
   other.drop_seed += std::uint64_t{1} << 32;
   EXPECT_NE(run(other), first);
+}
+
+CONFORMANCE(museum_22_dropout_draws_from_a_state_in_memory_as_from_the_numbers_in_it) {
+  for (const std::int64_t s_q : {1, 33, 150}) {
+    Case c = small();
+    c.s_q = {s_q};
+    c.p_drop = 0.4, c.randval = true;
+    c.drop_seed = 0xDEADBEEF12345678u, c.drop_offset = std::uint64_t{1} << 63;
+    const auto by_number = run(c);
+    c.drop_state = true;
+    expect_matches_oracle(c);
+    EXPECT_EQ(run(c), by_number) << c.to_command();
+  }
 }
 
 // With q = 0 all weights are equal, and with V = 1 an element of O is the number of kept keys over s_k (1 - p).

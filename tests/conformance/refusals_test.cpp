@@ -196,6 +196,25 @@ REFUSAL(museum_17_lists_in_GPU_memory_reach_no_further_than_the_tensors) {
   }
 }
 
+// A sequence that is longer than what was told has more queries and keys than the tensors over scores.
+REFUSAL(museum_17_sequences_longer_than_told_reach_no_further_than_the_tensors) {
+  if (!on_gpu()) GTEST_SKIP() << "what lies in host memory is checked";
+  Case c = grouped();
+  c.p_drop = 0.5, c.randval = true;
+  c.bias = BiasSpec{f32, {.batch = true, .head = true, .query = true}};
+  for (const auto& [at_q, at_k] : {std::pair{14, 12}, std::pair{5, 35}, std::pair{14, 35}}) {
+    Buffers buffers(c);
+    set_index(buffers.args().seqstart_q, 1, at_q);
+    set_index(buffers.args().seqstart_k, 1, at_k);
+    buffers.remember_inputs();
+    target().forward(buffers, buffers.args());
+    for (const std::string& change : buffers.check_guards())
+      EXPECT_THAT(change, testing::AnyOf(testing::StartsWith("o changed at"), testing::StartsWith("lse changed at"),
+                                         testing::StartsWith("randval changed at")));
+    expect_matches_oracle(c);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(On, Refusals, testing::ValuesIn(engines()),
                          [](const testing::TestParamInfo<Engine>& each) { return each.param.name; });
 

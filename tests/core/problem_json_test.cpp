@@ -36,7 +36,12 @@ Problem random_problem(std::mt19937_64& random) {
   if (coin()) p.block_mask(BlockMaskSpec{pick(0, 128), pick(0, 128), shape()});
   if (coin()) p.bias(BiasSpec{type(), shape()});
   p.alibi(static_cast<Alibi>(pick(0, 2))).sink(coin()).soft_cap(real()).scale(real()).dropout(real());
-  p.randval(coin()).lse(coin()).math(coin() ? Math::fast : Math::accurate).accumulate(type()).deterministic(coin());
+  p.randval(coin())
+      .lse(coin())
+      .math(coin() ? Math::fast : Math::accurate)
+      .accumulate(type())
+      .deterministic(coin())
+      .aligned(coin());
   return p;
 }
 
@@ -59,7 +64,7 @@ TEST(ProblemJson, IsReadable) {
       R"("s_q":16,"s_k":32,"total_q":0,"total_k":0,"logical_q":false,"logical_k":false,"d":64,"d_v":64,)"
       R"("layout":"bshd","mask":"b","bool_mask":null,"block_mask":null,"bias":null,"alibi":"none","sink":false,)"
       R"("soft_cap":0.0,"scale":0.125,"dropout":0.0,"randval":false,"lse":false,"math":"fast","accumulate":"f32",)"
-      R"("deterministic":true})");
+      R"("deterministic":true,"aligned":true})");
 }
 
 TEST(ProblemJson, MissingKeysTakeTheirDefaultsAndOrderDoesNotMatter) {

@@ -166,6 +166,20 @@ TEST(Environment, the_isa_limits_which_kernels_run) {
   }
 }
 
+TEST(Environment, a_family_of_CUDA_kernels_that_does_not_exist_is_refused) {
+  {
+    const WithVariable variable("HEED_CUDA_FAMILY", "volta");
+    const auto error = error_of([] { Context(Context::Options{.threads = 1}); });
+    ASSERT_TRUE(error);
+    EXPECT_STREQ(error->what(),
+                 "HEED_CUDA_FAMILY=volta : the CUDA engine's families are hopper and portable; nothing means both.");
+    EXPECT_FALSE(error_of([] { Context(Context::Options{.threads = 1, .cuda_family = "portable"}); }));
+  }
+  const auto error = error_of([] { Context(Context::Options{.threads = 1, .cuda_family = "Hopper"}); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("cuda_family=Hopper : "));
+}
+
 TEST(Environment, a_log_wish_that_means_nothing_is_refused) {
   const WithVariable variable("HEED_LOG", "loud");
   const auto error = error_of([] { Context(Context::Options{.threads = 1}); });

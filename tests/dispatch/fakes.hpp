@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@ struct FakeSpec {
   std::string lacks = {};
   std::vector<Plan::Stage> stages = {{.kernel = "fwd_fake", .purpose = "main"}};
   std::function<void(const dispatch::ForwardCall&)> run = [](const dispatch::ForwardCall&) {};
+  std::optional<std::span<std::byte>> own_workspace = {};
 };
 
 class FakeKernel final : public dispatch::ForwardKernel {
@@ -45,6 +47,9 @@ class FakeKernel final : public dispatch::ForwardKernel {
     ++runs;
     spec_.run(call);
   }
+  std::optional<std::span<std::byte>> own_workspace(const void*, void*, std::size_t) const override {
+    return spec_.own_workspace;
+  }
 
   mutable std::atomic<int> plans_made{0}, runs{0};
 
@@ -54,8 +59,9 @@ class FakeKernel final : public dispatch::ForwardKernel {
 
 class FakeEngine final : public dispatch::Engine {
  public:
-  explicit FakeEngine(const std::vector<FakeSpec>& specs, std::optional<std::string> unavailable = {})
-      : unavailable_(std::move(unavailable)) {
+  explicit FakeEngine(const std::vector<FakeSpec>& specs, std::optional<std::string> unavailable = {},
+                      dispatch::Registry::PlaceOf place_of = nullptr)
+      : unavailable_(std::move(unavailable)), place_of_(place_of) {
     for (const FakeSpec& spec : specs) kernels_.emplace_back(std::make_shared<FakeKernel>(spec), spec.lacks);
   }
 
@@ -66,12 +72,14 @@ class FakeEngine final : public dispatch::Engine {
   std::string arch_text() const override { return "nothing at all"; }
   void register_kernels(dispatch::Registry& registry) const override {
     for (const auto& [kernel, lacks] : kernels_) registry.add(kernel, lacks);
+    if (place_of_ != nullptr) registry.add_place_finder(place_of_);
   }
   const FakeKernel& kernel(std::size_t i) const { return *kernels_.at(i).first; }
 
  private:
   std::vector<std::pair<std::shared_ptr<FakeKernel>, std::string>> kernels_;
   std::optional<std::string> unavailable_;
+  dispatch::Registry::PlaceOf place_of_;
 };
 
 /// A context whose only engine is a fake one; there is no CUDA engine.

@@ -195,6 +195,25 @@ TEST(OracleFeatures, drop_exactly_the_entries_that_randval_says) {
   EXPECT_NEAR(kept / 1920.0, 0.7, 0.05);
 }
 
+TEST(OracleFeatures, draw_from_a_state_in_memory_as_from_the_numbers_in_it) {
+  const Small base = Small{.s_q = 20, .s_k = 24, .h = 2, .h_k = 1, .d = 3, .d_v = 4}.fill();
+  Small by_number = base, by_state = base;
+  std::vector<std::uint16_t> words(2 * 20 * 24, 0), words_by_state = words;
+  ForwardArgs args = by_number.args();
+  args.dropout = {.p = 0.3, .seed = 0xFEDCBA9876543210u, .offset = 77, .randval = {words.data(), u16, {1, 2, 20, 24}}};
+  oracle::forward(args);
+  const std::vector<std::int64_t> state{static_cast<std::int64_t>(0xFEDCBA9876543210u), 77};
+  args = by_state.args();
+  args.dropout = {.p = 0.3,
+                  .seed = 5,
+                  .offset = 6,
+                  .randval = {words_by_state.data(), u16, {1, 2, 20, 24}},
+                  .state = {state.data(), i64, {2}}};
+  oracle::forward(args);
+  EXPECT_EQ(by_state.o, by_number.o);
+  EXPECT_EQ(words_by_state, words);
+}
+
 TEST(OracleFeatures, do_nothing_when_dropout_is_zero) {
   Small p = Small{.s_q = 4, .s_k = 6, .d = 2, .d_v = 2}.fill(), with = p;
   oracle::forward(p.args());

@@ -133,6 +133,26 @@ TEST(Case, refuses_what_is_not_built_yet_as_unsupported) {
   EXPECT_THAT(error_of({{"num_splits", "two"}}), HasSubstr("a whole number"));
 }
 
+TEST(Case, tells_a_bound_of_the_longest_sequence_in_group_mode) {
+  Case c = case_from_args({{"mode", "1"}, {"b", "2"}, {"s", "5,9"}, {"s_k", "12,3"}});
+  EXPECT_EQ(c.told_q(), 9);
+  EXPECT_EQ(c.bound_k(Memory::gpu), 12);
+  c.max_s_q = 0, c.max_s_k = 13;
+  EXPECT_EQ(c.told_q(), 0);
+  EXPECT_EQ(c.bound_q(), 9);
+  EXPECT_EQ(c.bound_q(Memory::gpu), 14);
+  EXPECT_EQ(c.bound_k(), 13);
+  c.check();
+  // No row counts, but there are some: a bound of 0 would say nothing.
+  c = case_from_args({{"mode", "1"}, {"b", "1"}, {"s", "0"}, {"s_qpad", "4"}, {"s_k", "3"}});
+  EXPECT_EQ(c.told_q(), 1);
+
+  EXPECT_THAT(error_of({{"max_s_q", "7"}}), HasSubstr("max_s_q = 7: in batch mode"));
+  EXPECT_THAT(error_of({{"mode", "1"}, {"b", "2"}, {"s", "5,9"}, {"max_s_q", "8"}}), HasSubstr("has 9 rows"));
+  EXPECT_THAT(error_of({{"mode", "1"}, {"b", "2"}, {"s", "5,9"}, {"max_s_q", "15"}}), HasSubstr("all of them 14"));
+  EXPECT_THAT(error_of({{"max_s_q", "-2"}}), HasSubstr("must be from -1"));
+}
+
 TEST(Case, draws_a_new_seed_when_the_seed_is_zero) { EXPECT_NE(case_from_args({{"seed", "0"}}).seed, 0U); }
 
 }  // namespace

@@ -196,6 +196,38 @@ TEST(Fuzz, finds_nothing_wrong_with_a_plain_computation) {
   for (const FuzzFailure& failure : result.failures) ADD_FAILURE() << failure.to_string();
 }
 
+TEST(Fuzz, finds_the_same_failures_however_many_jobs_search) {
+  const auto with = [](int jobs) {
+    const Target refuses_dropout{.name = "none", .forward = [](const Buffers&, const ForwardArgs& args) {
+                                   if (args.dropout.p > 0) throw Error(ErrorCode::unsupported, "not today");
+                                   oracle::plain_forward(args);
+                                 }};
+    std::vector<std::int64_t> numbers;
+    const FuzzResult result = fuzz(refuses_dropout, {.seed = 3, .cases = 60, .most_failures = 100, .jobs = jobs});
+    EXPECT_EQ(result.cases, 60);
+    EXPECT_FALSE(result.target_lost);
+    for (const FuzzFailure& failure : result.failures) numbers.push_back(failure.number);
+    return numbers;
+  };
+  const auto expected = with(1);
+  EXPECT_GT(expected.size(), 2U);
+  EXPECT_EQ(with(3), expected);
+}
+
+TEST(Fuzz, shrinks_nothing_once_the_device_is_lost) {
+  const Target breaks{.name = "none",
+                      .forward = [lost = std::make_shared<bool>(false)](const Buffers&, const ForwardArgs& args) {
+                        *lost = *lost || args.sink.given();
+                        if (*lost) throw Error(ErrorCode::device_failed, "gone");
+                        oracle::plain_forward(args);
+                      }};
+  const FuzzResult result = fuzz(breaks, {.seed = 1, .cases = 200});
+  EXPECT_TRUE(result.target_lost);
+  ASSERT_EQ(result.failures.size(), 1U);
+  EXPECT_EQ(result.failures[0].shrunk, result.failures[0].found);
+  EXPECT_NE(result.failures[0].found.sink, SinkInit::none);
+}
+
 // An engine that forgets the sink logits: the fuzzer must find it, and say it in one short line.
 TEST(Fuzz, shrinks_a_failure_to_what_matters) {
   const Target forgetful{.name = "forgetful", .forward = [](const Buffers&, const ForwardArgs& args) {

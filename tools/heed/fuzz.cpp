@@ -19,23 +19,30 @@
 namespace heed::command {
 namespace {
 
-// A crash must leave its reproducing line, too: the one of the case that runs now waits here for the handler.
-char g_current[4096];
-volatile std::sig_atomic_t g_current_size = 0;
+// A crash must leave its reproducing line, too: those of the cases that run now wait here for the handler.
+constexpr int kMostJobs = 64;
+struct Line {
+  char text[4096];
+  volatile std::sig_atomic_t size;
+};
+Line g_running[kMostJobs];
 
-void remember(const std::string& line) {
-  g_current_size = 0;
-  const std::size_t size = std::min(line.size(), sizeof g_current);
-  std::memcpy(g_current, line.data(), size);
-  g_current_size = static_cast<std::sig_atomic_t>(size);
+void remember(const std::string& line, int job) {
+  Line& mine = g_running[job];
+  mine.size = 0;
+  const std::size_t size = std::min(line.size(), sizeof mine.text);
+  std::memcpy(mine.text, line.data(), size);
+  mine.size = static_cast<std::sig_atomic_t>(size);
 }
 
 extern "C" void report_crash(int) {
-  constexpr char kText[] = "\nheed: crashed; this does it again:\n  ";
-  const bool written = write(STDERR_FILENO, kText, sizeof kText - 1) >= 0 &&
-                       write(STDERR_FILENO, g_current, static_cast<std::size_t>(g_current_size)) >= 0 &&
-                       write(STDERR_FILENO, "\n", 1) >= 0;
-  _exit(written ? kWrong : kWrong + 127);
+  constexpr char kText[] = "\nheed: crashed; this does it again:";
+  bool written = write(STDERR_FILENO, kText, sizeof kText - 1) >= 0;
+  for (const Line& line : g_running)
+    if (line.size > 0)
+      written = written && write(STDERR_FILENO, "\n  ", 3) >= 0 &&
+                write(STDERR_FILENO, line.text, static_cast<std::size_t>(line.size)) >= 0;
+  _exit(written && write(STDERR_FILENO, "\n", 1) >= 0 ? kWrong : kWrong + 127);
 }
 
 /// Where nobody else, such as a sanitizer, has a handler already.
@@ -62,6 +69,7 @@ int run_fuzz(const Words& words) {
   arguments.option("minutes", "0", "stop after this long; 0: after the last case");
   arguments.option("first", "0", "number of the first case, to begin in the middle");
   arguments.option("failures", "1", "stop after so many");
+  arguments.option("jobs", "0", "cases at once; 0: as many as -threads with a GPU, which else would wait, 1 without");
   arguments.flag("spoil", "make one element of every result wrong, to see that it is found, shrunk and reported");
   declare_where(arguments, KernelArgument::not_taken);
   arguments.footer(R"(Examples
@@ -83,6 +91,9 @@ int run_fuzz(const Words& words) {
   const auto context = make_context(where);
   const EngineChoice engine = engine_for(*context, where);
   auto target = verify::Target::of(*context, engine);
+  options.jobs = static_cast<int>(arguments.integer("jobs", 0, kMostJobs));
+  if (options.jobs == 0)
+    options.jobs = engine == EngineChoice::cuda ? std::min(context->executor().concurrency(), kMostJobs) : 1;
   if (arguments.boolean("spoil"))
     target.forward = [right = target.forward](const verify::Buffers& buffers, const ForwardArgs& args) {
       right(buffers, args);
@@ -93,8 +104,8 @@ int run_fuzz(const Words& words) {
   Progress progress(
       "fuzz", options.seconds > 0 && !arguments.given("cases") ? options.seconds : static_cast<double>(options.cases));
   const auto begin = std::chrono::steady_clock::now();
-  options.on_case = [&](std::int64_t number, const verify::Case& c) {
-    remember(c.to_command() + place);
+  options.on_case = [&](std::int64_t number, const verify::Case& c, int job) {
+    remember(c.to_command() + place, job);
     const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const bool by_time = options.seconds > 0 && !arguments.given("cases");
     const std::int64_t done = number - options.first;
@@ -110,6 +121,9 @@ int run_fuzz(const Words& words) {
     fmt::print("  {}{}\n", failure.shrunk.to_command(), place);
     fmt::print("  as found: {}{}\n", failure.found.to_command(), place);
   }
+  if (result.target_lost)
+    fmt::print(
+        "  The device is lost to this process, so nothing was shrunk. One of these cases has done it: run each.\n");
   fmt::print("fuzz: {} cases of seed {} on {} ({}, {} thread{}) in {:.1f} s, {:.0f} per second: {}\n", result.cases,
              options.seed, target.name, device_in_use(engine, where.isa), context->executor().concurrency(),
              context->executor().concurrency() == 1 ? "" : "s", result.seconds,

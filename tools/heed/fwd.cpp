@@ -53,7 +53,8 @@ void print_result(const Result& result, const Run& run) {
   }
   const auto runs = static_cast<int>(result.times.count());
   fmt::print(
-      "  {} run{}{}: best {} ms, median {} ms, worst {} ms\n", runs, runs == 1 ? "" : "s",
+      "  {} run{}{}{}: best {} ms, median {} ms, worst {} ms\n", runs, runs == 1 ? "" : "s",
+      result.times.together > 1 ? fmt::format(", each the mean of {} in a row", result.times.together) : "",
       runs < run.repeat ? fmt::format(" of {}, which would have taken over {:.0f} s", run.repeat, kTimingSeconds) : "",
       figure(result.times.best() * 1e3), figure(result.times.median() * 1e3), figure(result.times.worst() * 1e3));
 }

@@ -137,19 +137,18 @@ Times time_runs(const Prepared& prepared, const Run& run, double seconds) {
   Progress progress("timing", run.warmup + run.repeat);
   Times times;
   double spent = 0;
-  int together = 1;
   const auto in_time = [&] { return run.counts_given || spent < seconds; };
   for (int i = 0; i < run.warmup && in_time(); ++i) {
     // The first run alone tells whether the others will fit.
     const double took = prepared.seconds(1, run.clock);
     spent += took;
-    if (prepared.plan().memory() == Memory::gpu) together = runs_per_timing(prepared, took, kShortestGpuTiming);
+    if (prepared.plan().memory() == Memory::gpu) times.together = runs_per_timing(prepared, took, kShortestGpuTiming);
     progress.show(i + 1);
     if (!run.counts_given && took * (run.warmup + run.repeat) > seconds) break;
   }
   for (int i = 0; i < run.repeat && (in_time() || times.empty()); ++i) {
-    const double took = prepared.seconds(together, run.clock);
-    spent += took * together;
+    const double took = prepared.seconds(times.together, run.clock);
+    spent += took * times.together;
     times.add(took);
     progress.show(run.warmup + i + 1);
   }

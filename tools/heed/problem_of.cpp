@@ -39,10 +39,22 @@ Strides strides_of(const Case& c, Operand which) {
     if (heads_first) steps = {heads * dim * column, 1, dim * column, column};
   }
   for (const ZeroStride& zero : c.zero_strides) {
-    if (static_cast<int>(zero.tensor) != static_cast<int>(which)) continue;
+    // The tensors behind v are no operands.
+    if (zero.tensor > ZeroStride::Tensor::v || static_cast<int>(zero.tensor) != static_cast<int>(which)) continue;
     (zero.dim == 'b' ? steps.batch : zero.dim == 's' ? steps.sequence : steps.head) = 0;
   }
   return steps;
+}
+
+/// Where verify::Buffers lets it begin, in bytes behind a multiple of 64.
+std::int64_t begin_of(const Case& c, Operand which) {
+  const auto [rows, heads, dim] = extent_of(c, which);
+  const DataType type = which == Operand::o ? c.o_type() : c.type;
+  const bool empty = rows == 0 || heads == 0 || (c.b == 0 && !c.group());
+  std::int64_t behind = 0;  // tensors in front of it in the same buffer
+  if (c.packing == Packing::qkv && which != Operand::o) behind = static_cast<int>(which);
+  if (c.packing == Packing::kv && which == Operand::v) behind = 1;
+  return (c.align + (empty ? 0 : behind * heads * (dim + c.row_gap))) * bits(type) / 8;
 }
 
 double elements_of(const Case& c, Operand which) {
@@ -55,6 +67,16 @@ double elements_of(const Case& c, Operand which) {
 double elements_of(const Case& c, const Broadcast& shape) {
   return static_cast<double>(shape.batch ? c.b : 1) * static_cast<double>(shape.head ? c.h : 1) *
          static_cast<double>(shape.query ? c.bound_q() : 1) * static_cast<double>(shape.key ? c.bound_k() : 1);
+}
+
+/// The block mask as its view tells it: where one block spans all queries or keys it is a broadcast.
+std::optional<BlockMaskSpec> block_mask_of(const Case& c, Memory memory) {
+  std::optional<BlockMaskSpec> spec = c.block_mask;
+  if (!spec) return spec;
+  const auto one_block = [](std::int64_t length, std::int64_t block) { return length > 0 && length <= block; };
+  spec->shape.query = spec->shape.query && !one_block(c.bound_q(memory), spec->block_q);
+  spec->shape.key = spec->shape.key && !one_block(c.bound_k(memory), spec->block_k);
+  return spec;
 }
 
 /// Inputs are kept twice, to see whether anything has changed them.
@@ -84,9 +106,11 @@ Problem problem_of(const Case& c, Memory memory) {
   } else {
     problem.lengths(c.s_q[0], c.s_k[0]).logical_lengths(!c.q_eff_lens.empty(), !c.kv_eff_lens.empty());
   }
-  for (const Operand which : {Operand::q, Operand::k, Operand::v, Operand::o})
+  for (const Operand which : {Operand::q, Operand::k, Operand::v, Operand::o}) {
     problem.strides(which, strides_of(c, which));
-  problem.mask(c.mask).bool_mask(c.bool_mask).block_mask(c.block_mask).bias(c.bias).alibi(c.alibi);
+    if (memory == Memory::gpu && begin_of(c, which) % 16 != 0) problem.aligned(false);
+  }
+  problem.mask(c.mask).bool_mask(c.bool_mask).block_mask(block_mask_of(c, memory)).bias(c.bias).alibi(c.alibi);
   problem.sink(c.sink != SinkInit::none).soft_cap(c.soft_cap).scale(c.scale).dropout(c.p_drop).randval(c.randval);
   return problem.lse(c.lse).math(c.math);
 }

@@ -57,6 +57,7 @@ Json record_of(const Result& result) {
   json["best_ms"] = result.times.best() * 1e3;
   json["worst_ms"] = result.times.worst() * 1e3;
   json["runs"] = result.times.count();
+  json["runs_together"] = result.times.together;
   json["tflops"] = seconds > 0 ? result.work.flops / seconds * 1e-12 : 0;
   json["gb_s"] = seconds > 0 ? result.work.bytes / seconds * 1e-9 : 0;
   json["visible_pairs"] = result.work.visible_pairs;

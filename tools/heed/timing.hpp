@@ -12,6 +12,9 @@ class Times {
  public:
   void add(double seconds) { seconds_.insert(std::upper_bound(seconds_.begin(), seconds_.end(), seconds), seconds); }
 
+  /// Each of them is the mean of so many runs in a row.
+  int together = 1;
+
   bool empty() const { return seconds_.empty(); }
   std::size_t count() const { return seconds_.size(); }
   double best() const { return seconds_.empty() ? 0 : seconds_.front(); }

@@ -5,11 +5,13 @@
 ///   FAKE_CUDA_DEVICES=2       how many GPUs there are (2); GPU i is "Fake GPU i", sm_90
 ///   FAKE_CUDA_BARE=1          it can be asked for no function by version, and exports few
 /// Memory from 0x1000000000000 on belongs to GPU 0, from 0x2000000000000 to GPU 1; 0x3... is managed, 0x4... is pinned.
+/// What is allocated is host memory that belongs to GPU 0; streams do at once what they are told.
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -71,8 +73,43 @@ int current(void** context) {
   *context = contexts.empty() ? nullptr : contexts.back();
   return 0;
 }
+std::map<std::uint64_t, std::size_t> allocated;  // bytes by address
+int allocations = 0;
+
+int allocate(std::uint64_t* pointer, std::size_t bytes) {
+  if (contexts.empty()) return kInvalidContext;
+  constexpr std::size_t kAlignment = 256;
+  *pointer = reinterpret_cast<std::uint64_t>(
+      std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+  allocated[*pointer] = bytes;
+  ++allocations;
+  return 0;
+}
+int free_memory(std::uint64_t pointer) {
+  if (contexts.empty() || allocated.erase(pointer) == 0) return contexts.empty() ? kInvalidContext : kInvalidValue;
+  std::free(reinterpret_cast<void*>(pointer));
+  return 0;
+}
+bool is_allocated(std::uint64_t pointer) {
+  const auto behind = allocated.upper_bound(pointer);
+  return behind != allocated.begin() && pointer < std::prev(behind)->first + std::prev(behind)->second;
+}
+int copy(std::uint64_t to, std::uint64_t from, std::size_t bytes, void*) {
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+int set_bytes(std::uint64_t memory, unsigned char value, std::size_t bytes, void*) {
+  std::memset(reinterpret_cast<void*>(memory), value, bytes);
+  return 0;
+}
+int make_stream(void** stream, unsigned) {
+  *stream = &allocations;
+  return contexts.empty() ? kInvalidContext : 0;
+}
+int do_nothing(void*) { return contexts.empty() ? kInvalidContext : 0; }
+
 int pointer_attributes(unsigned count, const int* which, void** values, std::uint64_t pointer) {
-  const auto place = pointer >> 48;
+  const auto place = is_allocated(pointer) ? 1 : pointer >> 48;
   for (unsigned i = 0; i < count; ++i) {
     if (which[i] == 2) *static_cast<unsigned*>(values[i]) = place == 0 ? 0 : place == 4 ? 1 : 2;
     if (which[i] == 8) *static_cast<unsigned*>(values[i]) = place == 3;
@@ -119,6 +156,14 @@ int cuGetProcAddress_v2(const char* name, void** function, int version, std::uin
       {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(&current)},
       {"cuPointerGetAttributes", reinterpret_cast<void*>(&pointer_attributes)},
+      {"cuMemAlloc", reinterpret_cast<void*>(&allocate)},
+      {"cuMemFree", reinterpret_cast<void*>(&free_memory)},
+      {"cuMemcpyHtoDAsync", reinterpret_cast<void*>(&copy)},
+      {"cuMemcpyDtoHAsync", reinterpret_cast<void*>(&copy)},
+      {"cuMemsetD8Async", reinterpret_cast<void*>(&set_bytes)},
+      {"cuStreamCreate", reinterpret_cast<void*>(&make_stream)},
+      {"cuStreamDestroy", reinterpret_cast<void*>(&do_nothing)},
+      {"cuStreamSynchronize", reinterpret_cast<void*>(&do_nothing)},
       {"cuGetErrorName", reinterpret_cast<void*>(&error_name)},
       {"cuGetErrorString", reinterpret_cast<void*>(&error_string)}};
   const auto found = kFunctions.find(name);
@@ -128,5 +173,8 @@ int cuGetProcAddress_v2(const char* name, void** function, int version, std::uin
 
 /// How often the primary context of a GPU was retained.
 int fake_cuda_retained(int device) { return retained[device]; }
+/// How often memory was allocated, and how many pieces of it there are now.
+int fake_cuda_allocations() { return allocations; }
+int fake_cuda_allocated() { return static_cast<int>(allocated.size()); }
 
 }  // extern "C"
