@@ -141,8 +141,13 @@ def test_prewarm_says_what_it_did(heed, tmp_path):
     assert " 0 failed" in done.stdout
 
 
+def test_prewarm_refuses_a_folder_that_cannot_be_written(refused):
+    assert "/dev/null cannot be written" in refused(USAGE, "cache", "prewarm", "-sm=90", "-dir=/dev/null")
+
+
 def test_prewarm_without_nvrtc_says_what_to_install(refused, tmp_path):
-    text = refused(UNSUPPORTED, "cache", "prewarm", "-sm=90", env={"HEED_NVRTC_PATH": str(tmp_path / "none.so")})
+    text = refused(UNSUPPORTED, "cache", "prewarm", "-sm=90", f"-dir={tmp_path}",
+                   env={"HEED_NVRTC_PATH": str(tmp_path / "none.so")})  # fmt: skip
     assert "pip install nvidia-cuda-nvrtc" in text
     assert str(tmp_path / "none.so") in text
 

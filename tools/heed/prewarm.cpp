@@ -9,8 +9,10 @@
 #include <heed/executor.hpp>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <mutex>
@@ -52,6 +54,12 @@ void declare_prewarm(Arguments& arguments) {
 
 int prewarm(const std::filesystem::path& folder, const Arguments& arguments) {
   const std::set<int> sms = capabilities(arguments);
+  std::error_code unwritable;
+  std::filesystem::create_directories(folder, unwritable);
+  if (!unwritable && access(folder.c_str(), W_OK | X_OK) != 0) unwritable = {errno, std::generic_category()};
+  if (unwritable)
+    throw UsageError(fmt::format("prewarm : {} cannot be written: {}; name another folder with -dir.", folder.string(),
+                                 unwritable.message()));
   if (cuda::Nvrtc::get() == nullptr) throw UnsupportedError("prewarm : " + cuda::Nvrtc::missing());
   std::vector<cuda::ListedKernel> kernels;
   for (const int sm : sms)
