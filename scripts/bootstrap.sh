@@ -51,6 +51,16 @@ has_header() {
   for prefix in "${prefixes[@]}"; do [[ -n $prefix && -e $prefix/include/$1 ]] && return 0; done
   return 1
 }
+# Where heed itself looks first: HEED_NVRTC_PATH, the loader's path, a toolkit.
+has_nvrtc() {
+  local root
+  [[ -e ${HEED_NVRTC_PATH:-} ]] && return 0
+  [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) == *libnvrtc.so.1[23]* ]] && return 0
+  for root in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda; do
+    [[ -n $root ]] && compgen -G "$root/lib*/libnvrtc.so*" >/dev/null && return 0
+  done
+  return 1
+}
 good_python() { python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; }
 
 #        package            what it is for                               check
@@ -74,6 +84,8 @@ test_needs=(
 )
 # clang-format comes from PyPI at one version, because its taste changes from release to release.
 python_needs=("pytest>=7,<9" "numpy>=1.24,<3" "clang-format==14.0.6")
+# CUDA kernels are compiled by NVRTC, which needs no GPU. Where no toolkit has it, its wheel does (90 MB, x86_64 and aarch64).
+if ! has_nvrtc && [[ $(uname -m) == @(x86_64|aarch64) ]]; then python_needs+=("nvidia-cuda-nvrtc==13.0.*"); fi
 
 needs=("${build_needs[@]}")
 if [[ $what == test ]]; then needs+=("${test_needs[@]}"); fi

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
-#include <mutex>
 #include <utility>
 
 namespace heed::cuda {
@@ -100,6 +100,7 @@ Jit::Result Jit::make(const KernelSource& source, const std::string& arch, const
   const CacheFolder::Lock lock = folder_.lock(entry_key);
   if (auto entry = folder_.load(entry_key)) return as_kernel(*std::move(entry));  // by whom we have waited for
   CacheEntry entry = compile(source, arch, entry_key, *compiler);
+  ++compiled_;
   folder_.store(entry);
   return as_kernel(std::move(entry));
 }

@@ -8,12 +8,14 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,9 @@ class Jit {
   /// The hash that an entry is found by: of the text, every header it reaches, the options and the architecture.
   std::string source_key(const KernelSource& source, const std::string& arch) const;
 
+  /// How many kernels this object has compiled, and not found.
+  int compiled() const { return compiled_; }
+
  private:
   using Result = std::shared_ptr<const CompiledKernel>;
   struct Work {
@@ -74,6 +79,7 @@ class Jit {
 
   JitOptions options_;
   CacheFolder folder_;
+  std::atomic<int> compiled_ = 0;
   std::once_flag pack_once_;
   std::unique_ptr<const KernelPack> pack_;
   dispatch::ForkSafeMutex mutex_;

@@ -21,13 +21,14 @@ Error damaged(const std::filesystem::path& file, std::streamoff at) {
 KernelPack::KernelPack(std::filesystem::path file) : file_(std::move(file)) {
   std::ifstream stream(file_, std::ios::binary);
   if (!stream) throw core::invalid("kernel pack {}: cannot be opened: {}.", file_.string(), std::strerror(errno));
+  if (!std::filesystem::is_regular_file(file_)) throw core::invalid("kernel pack {}: is not a file.", file_.string());
   stream.seekg(0, std::ios::end);
   const std::streamoff end = stream.tellg();
-  if (end < 0) throw core::invalid("kernel pack {}: is not a file.", file_.string());
   for (std::streamoff at = 0; at < end;) {
     stream.seekg(at);
     const auto head = read_head(stream);
-    const std::streamoff next = head ? std::streamoff(stream.tellg()) + std::streamoff(head->code_bytes) : end + 1;
+    if (!head) throw damaged(file_, at);
+    const std::streamoff next = std::streamoff(stream.tellg()) + std::streamoff(head->code_bytes);
     if (next > end) throw damaged(file_, at);
     at_.emplace(head->entry.key, at);
     at = next;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 namespace heed::cuda {
 
@@ -66,10 +67,16 @@ struct Search {
                    found->version().to_string(), found->path(), kGoodNvrtc.to_string());
       return;
     }
+    const char* const wish = std::getenv("HEED_NVRTC_PATH");
     missing = fmt::format(
-        "no NVRTC {} or newer. 'pip install nvidia-cuda-nvrtc' installs one, as does any CUDA toolkit; "
-        "HEED_NVRTC_PATH names its file or folder. Tried: {}",
-        kLeastNvrtc.to_string(), tried);
+        "no NVRTC {} or newer {}. 'pip install nvidia-cuda-nvrtc' installs one, as does any CUDA toolkit; "
+        "HEED_NVRTC_PATH "
+        "names its file or folder.{}",
+        kLeastNvrtc.to_string(),
+        wish != nullptr && *wish != '\0'
+            ? "where HEED_NVRTC_PATH points to"
+            : "on the loader's path, in CUDA_HOME, CUDA_PATH, /usr/local/cuda or the wheels of the Python in use",
+        tried.empty() ? "" : " Tried: " + tried);
   }
 
   bool try_all(const std::vector<fs::path>& places, std::string& tried) {
@@ -78,7 +85,10 @@ struct Search {
         found = Nvrtc::open(place);
         return true;
       } catch (const Error& error) {
-        tried += fmt::format("{}{}", tried.empty() ? "" : "; ", error.what());
+        const std::string_view why = error.what();
+        // That the loader does not know a bare name is no news.
+        if (!place.has_parent_path() && why.ends_with("No such file or directory")) continue;
+        tried += fmt::format("{}{}", tried.empty() ? "" : "; ", why);
       }
     }
     return false;

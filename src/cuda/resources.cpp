@@ -23,7 +23,20 @@ bool contains(std::string_view line, std::string_view word) { return line.find(w
 bool is_routine(std::string_view line) {
   return line.find_first_not_of(" \t\r") == line.npos || contains(line, "bytes gmem") ||
          contains(line, "Compiling entry function") || contains(line, "Function properties for") ||
-         contains(line, "Compile time =") || contains(line, "bytes stack frame") || contains(line, " registers");
+         contains(line, "Compile time =") || contains(line, "bytes stack frame") || contains(line, ": Used ");
+}
+
+/// Remarks C7510 to C7518: "(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to
+/// ...",
+/// "(C7517) warpgroup.wait is injected in around line ... by compiler". C7519, an injected arrive, costs nothing.
+bool tells_serialized_wgmma(std::string_view line) {
+  constexpr std::string_view kCode = "(C751";
+  const auto at = line.find(kCode);
+  if (at != line.npos && at + kCode.size() < line.size()) {
+    const char digit = line[at + kCode.size()];
+    return digit >= '0' && digit <= '8';
+  }
+  return contains(line, "wgmma") && contains(line, "serialized");
 }
 
 }  // namespace
@@ -39,9 +52,7 @@ Resources read_resources(std::string_view log) {
     found.local_bytes = std::max(found.local_bytes, number_before(line, " bytes stack frame"));
     found.spill_bytes = std::max(
         found.spill_bytes, number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads"));
-    // "(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ..."
-    if (contains(line, "wgmma") && (contains(line, "serialized") || contains(line, "(C75")))
-      found.serialized_wgmma = true;
+    if (tells_serialized_wgmma(line)) found.serialized_wgmma = true;
     if (!is_routine(line)) found.remarks.append(line).push_back('\n');
   }
   return found;

@@ -46,6 +46,8 @@ def test_subcommands():
     ("heed bench fe", ["features"]),
     ("heed kernels --na", ["--names"]),
     ("heed mask x", ["xt:", "xb:"]),
+    ("heed cache ", ["ls", "clear", "prewarm", "export", "import"]),
+    ("heed cache prewarm -profile=f", ["flash"]),
 ])  # fmt: skip
 def test_completions(line, expected):
     assert complete(line) == expected

@@ -22,7 +22,7 @@ DEFAULTS = {
     "q_eff_lens": "", "kv_eff_lens": "", "init_sink": "0", "pack_gqa": "1",
 }  # fmt: skip
 
-SUBCOMMANDS = ["fwd", "bench", "fuzz", "replay", "demo", "explain", "kernels", "mask", "info"]
+SUBCOMMANDS = ["fwd", "bench", "fuzz", "replay", "demo", "explain", "kernels", "mask", "cache", "info"]
 
 
 def listed(text):

@@ -88,7 +88,7 @@ TEST_F(KernelPackTest, without_nvrtc_a_kernel_that_is_nowhere_is_an_error_that_s
 
 TEST_F(KernelPackTest, that_is_missing_or_damaged_is_an_error_that_names_it) {
   EXPECT_THAT(error_from([&] { KernelPack none(pack); }).what(), HasSubstr("No such file"));
-  EXPECT_THAT(error_from([&] { KernelPack none(folder.path()); }).what(), HasSubstr(folder.path().string()));
+  EXPECT_THAT(error_from([&] { KernelPack none(folder.path()); }).what(), HasSubstr("is not a file"));
   make_pack();
   const std::string whole = content(pack);
   put(pack, whole.substr(0, whole.size() - 1));

@@ -67,6 +67,27 @@ TEST_F(NvrtcTest, reports_a_spill) {
   EXPECT_GT(Jit(options()).get(spilling, "sm_90a")->resources.spill_bytes, 0);
 }
 
+TEST_F(NvrtcTest, reports_a_serialized_wgmma) {
+  const KernelSource serialized{"serialized", R"(
+__device__ __noinline__ void touch(float* d) { d[0] += 1.0f; }
+extern "C" __global__ void heed_kernel(float* out, unsigned long long a, unsigned long long b) {
+  float d[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    asm volatile("wgmma.fence.sync.aligned;");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+    asm volatile("wgmma.commit_group.sync.aligned;");
+    touch(d);
+    asm volatile("wgmma.wait_group.sync.aligned 0;");
+  }
+  out[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
+})"};
+  const Resources found = Jit(options()).get(serialized, "sm_90a")->resources;
+  EXPECT_TRUE(found.serialized_wgmma);
+  EXPECT_THAT(found.remarks, HasSubstr("serialized"));
+  EXPECT_GT(found.local_bytes, 0);
+}
+
 TEST_F(NvrtcTest, an_error_shows_the_log_and_leaves_nothing_behind) {
   const Error error = error_from([&] { Jit(options()).get({"broken", "void f() { undeclared(); }\n"}, "sm_90a"); });
   EXPECT_EQ(error.code(), ErrorCode::internal);

@@ -31,6 +31,18 @@ TEST(Resources, tell_of_serialized_wgmma) {
   EXPECT_FALSE(read_resources("ptxas info    : Used 255 registers\n").serialized_wgmma);
 }
 
+TEST(Resources, tell_an_injected_wait_from_an_injected_arrive) {
+  const Resources wait = read_resources(
+      "ptxas info    : (C7517) warpgroup.wait is injected in around line 68 by compiler to allow use of registers "
+      "defined by GMMA in function 'heed_kernel'\n");
+  EXPECT_TRUE(wait.serialized_wgmma);
+  const Resources arrive = read_resources(
+      "ptxas info    : (C7519) warpgroup.arrive is injected in around line 95 by compiler to allow use of registers in "
+      "GMMA in function 'heed_kernel'\n");
+  EXPECT_FALSE(arrive.serialized_wgmma);
+  EXPECT_NE(arrive.remarks, "");
+}
+
 TEST(Resources, of_a_log_that_says_nothing_are_none) { EXPECT_EQ(read_resources(""), Resources{}); }
 
 TEST(Resources, survive_json) {

@@ -20,6 +20,7 @@ _heed_values() {
     timer) echo 'gpu cpu' ;;
     v) echo '0 1 full' ;;
     qscale) echo 'n pt bs' ;;
+    profile) echo 'flash inference all' ;;
     mode | iperm | operm | lse | kname | randval | drop_prefs | init_sink) echo '0 1' ;;
     kernel) "$2" kernels --names 2>/dev/null ;;
   esac
@@ -31,7 +32,7 @@ _heed() {
   COMPREPLY=()
 
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'fwd bench fuzz replay demo explain kernels mask info help' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W 'fwd bench fuzz replay demo explain kernels mask cache info help' -- "$word")
     return
   fi
 
@@ -39,7 +40,7 @@ _heed() {
     key=${word%%=*}
     key=${key##*-}
     case $key in
-      jsonfile | json | md) mapfile -t COMPREPLY < <(compgen -f -- "${word#*=}") ;;
+      jsonfile | json | md | dir) mapfile -t COMPREPLY < <(compgen -f -- "${word#*=}") ;;
       *) mapfile -t COMPREPLY < <(compgen -W "$(_heed_values "$key" "$heed")" -- "${word#*=}") ;;
     esac
     # bash takes '=' and ':' for the ends of words: it wants only what stands behind the last of them.
@@ -58,6 +59,13 @@ _heed() {
         bench)
           mapfile -t COMPREPLY < <(compgen -W 'fa2 models decode cpu features seqlen batch heads hdim' -- "$word") ;;
         mask) mapfile -t COMPREPLY < <(compgen -W "$(_heed_values mask)" -- "$word") ;;
+        cache)
+          if ((COMP_CWORD == 2)); then
+            mapfile -t COMPREPLY < <(compgen -W 'ls clear prewarm export import' -- "$word")
+          else
+            mapfile -t COMPREPLY < <(compgen -f -- "$word")
+          fi
+          ;;
         replay) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
       esac
       ;;

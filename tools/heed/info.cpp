@@ -1,5 +1,9 @@
 /// heed info: this machine, its engines, the versions.
 
+#include "cuda/cache_folder.hpp"
+#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/nvrtc.hpp"
 #include "heed/arguments.hpp"
 #include "heed/command.hpp"
 #include "heed/engines.hpp"
@@ -9,6 +13,7 @@
 #include <heed/version.h>
 
 #include <CLI/Version.hpp>
+#include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -23,12 +28,70 @@ nlohmann::ordered_json versions() {
           {"CLI11", CLI11_VERSION}};
 }
 
+/// The cache folder, and how much is in it.
+struct Cached {
+  std::filesystem::path folder = cuda::default_cache_folder();
+  std::size_t kernels = 0;
+  std::uint64_t bytes = 0;
+
+  Cached() {
+    for (const auto& each : cuda::CacheFolder(folder).list()) {
+      ++kernels;
+      bytes += each.bytes;
+    }
+  }
+};
+
+nlohmann::ordered_json cuda_json() {
+  nlohmann::ordered_json json;
+  const cuda::Driver* const driver = cuda::Driver::get();
+  json["driver"] = {{"present", driver != nullptr},
+                    {"cuda_version", driver != nullptr ? cuda::version_text(driver->version()) : ""},
+                    {"missing", cuda::Driver::missing()}};
+  json["gpus"] = nlohmann::json::array();
+  for (const cuda::Device& device : cuda::devices())
+    json["gpus"].push_back({{"name", device.name},
+                            {"sm", device.sm},
+                            {"multiprocessors", device.multiprocessors},
+                            {"shared_memory_bytes", device.max_shared_memory},
+                            {"l2_bytes", device.l2_bytes},
+                            {"memory_bytes", device.memory_bytes}});
+  const cuda::Nvrtc* const nvrtc = cuda::Nvrtc::get();
+  json["nvrtc"] = {{"present", nvrtc != nullptr},
+                   {"version", nvrtc != nullptr ? nvrtc->version().to_string() : ""},
+                   {"path", nvrtc != nullptr ? nvrtc->path() : ""},
+                   {"missing", cuda::Nvrtc::missing()}};
+  const Cached cached;
+  json["cache"] = {{"folder", cached.folder.string()}, {"kernels", cached.kernels}, {"bytes", cached.bytes}};
+  return json;
+}
+
+template <class Line>
+void print_cuda(const Line& line) {
+  const cuda::Driver* const driver = cuda::Driver::get();
+  line("driver", driver != nullptr ? "CUDA " + cuda::version_text(driver->version()) : cuda::Driver::missing());
+  for (const cuda::Device& device : cuda::devices())
+    line(fmt::format("GPU {}", device.ordinal).c_str(),
+         fmt::format("{}, sm_{}, {} multiprocessors, {}, L2 {}", device.name, device.sm, device.multiprocessors,
+                     bytes_text(static_cast<double>(device.memory_bytes)),
+                     bytes_text(static_cast<double>(device.l2_bytes))));
+  const cuda::Nvrtc* const nvrtc = cuda::Nvrtc::get();
+  line("NVRTC",
+       nvrtc != nullptr ? fmt::format("{}, {}", nvrtc->version().to_string(), nvrtc->path()) : cuda::Nvrtc::missing());
+  const Cached cached;
+  line("cache", cached.folder.empty()
+                    ? "none: HEED_CACHE_DIR, XDG_CACHE_HOME and HOME are not set; compiled kernels stay in memory"
+                    : fmt::format("{} kernels, {:.1f} MB in {}", cached.kernels,
+                                  static_cast<double>(cached.bytes) / 1e6, cached.folder.string()));
+}
+
 nlohmann::ordered_json info_json(Context& context) {
   nlohmann::ordered_json json{{"version", HEED_VERSION_STRING}, {"machine", to_json(this_machine())}};
   for (const auto& [level, present] : isa_levels()) json["isa_levels"][level] = present;
   json["isa_in_use"] = isa_in_use("");
   for (const EngineState& engine : engines(context))
     json["engines"].push_back({{"engine", engine.name}, {"present", engine.present}, {"text", engine.text}});
+  json["cuda"] = cuda_json();
   json["kernels"] = context.kernels().size();
   json["versions"] = versions();
   return json;
@@ -61,6 +124,9 @@ void print_info(Context& context) {
   const auto kernels = context.kernels();
   for (const KernelInfo& kernel : kernels) here += kernel.lacks.empty();
   line("kernels", fmt::format("{}, of which this machine runs {}", kernels.size(), here));
+
+  fmt::print("\n{}\n", style.bold("CUDA"));
+  print_cuda(line);
 
   fmt::print("\n{}\n", style.bold("Versions"));
   const nlohmann::ordered_json list = versions();

@@ -31,6 +31,7 @@ constexpr std::array kSubcommands{
     Subcommand{"explain", "Look", "which kernel would run, why, and why not the others", run_explain},
     Subcommand{"kernels", "Look", "list the kernels there are", run_kernels},
     Subcommand{"mask", "Look", "draw a mask", run_mask},
+    Subcommand{"cache", "Look", "the compiled CUDA kernels on disk: list, clear, compile ahead, pack", run_cache},
     Subcommand{"info", "Look", "this machine, its engines, the versions", run_info},
 };
 

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "cuda/jit.hpp"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heed::cuda {
+
+/// A kernel that a profile compiles ahead, and what for.
+struct ListedKernel {
+  KernelSource source;
+  std::string arch;  ///< "sm_90a"
+};
+
+/// Sets of kernels to compile ahead: what people train with, what they serve with, everything.
+inline constexpr std::array<std::string_view, 3> kProfiles{"flash", "inference", "all"};
+
+/// The kernels that a GPU of this compute capability (90 is 9.0) runs for the problems of a profile.
+std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm);
+
+}  // namespace heed::cuda
