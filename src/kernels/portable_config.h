@@ -95,7 +95,7 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
   } else if (width <= 64) {
     c.tile_k = heaviest || (heavy && c.d > 256) ? 32 : 64;
     c.stages = 2;
-    c.q_in_registers = c.d <= 64 && !heavy;
+    c.q_in_registers = c.d <= 64 && light;
   } else if (width <= 128) {
     c.tile_k = light ? 64 : 32;
     c.stages = light ? 1 : 2;

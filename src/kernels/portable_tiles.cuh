@@ -38,20 +38,21 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
   using Raw = typename T::Raw;
   constexpr int kElements = 16 / sizeof(Raw), kChunks = kColumns / kElements;
   if constexpr (kAligned) {
-    // Neighbouring threads take the chunks of a 128-byte (or 64-byte) piece of a row.
+    // Neighbouring threads take the chunks of a 128-byte (or 64-byte) piece of a row. Piece by piece: unrolled, the
+    // offsets of all pieces would need registers that the larger tiles do not have.
     constexpr int kPiece = kChunks % 8 == 0 ? 8 : 4, kStep = kThreads / kPiece;
     const u32 chunk = thread % kPiece;
+#pragma unroll 1
+    for (int piece = 0; piece < kChunks; piece += kPiece) {
+      const int column = int(piece + chunk) * kElements;
+      const int elements = max(min(from.columns - column, kElements), 0);
+      const Raw* const source = from.data + (elements > 0 ? column : 0);
 #pragma unroll
-    for (int r = 0; r < kRows; r += kStep) {
-      const int row = r + int(thread / kPiece);
-      if (kRows % kStep != 0 && row >= kRows) break;
-      const bool inside = first_row + row < from.rows;
-      const Raw* source = from.data + (inside ? first_row + row : 0) * from.row_step;
-#pragma unroll
-      for (int piece = 0; piece < kChunks; piece += kPiece) {
-        const int column = int(piece + chunk) * kElements;
-        const int elements = max(min(from.columns - column, kElements), 0);
-        copy_16(to + chunk_offset<kChunks>(row, piece + chunk), source + (elements > 0 ? column : 0),
+      for (int r = 0; r < kRows; r += kStep) {
+        const int row = r + int(thread / kPiece);
+        if (kRows % kStep != 0 && row >= kRows) break;
+        const bool inside = first_row + row < from.rows;
+        copy_16(to + chunk_offset<kChunks>(row, piece + chunk), source + (inside ? first_row + row : 0) * from.row_step,
                 inside ? elements * int(sizeof(Raw)) : 0);
       }
     }
