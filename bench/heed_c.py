@@ -38,7 +38,18 @@ class ForwardArgs(ctypes.Structure):
         + [("dropout_seed", ctypes.c_uint64), ("dropout_offset", ctypes.c_uint64)]
         + [(name, Tensor) for name in ("randval", "seqstart_q", "seqstart_k", "seqlen_q", "seqlen_k")]
         + [("math", ctypes.c_int32), ("reserved", ctypes.c_int32)]
+        + [("max_s_q", ctypes.c_int64), ("max_s_k", ctypes.c_int64), ("dropout_state", Tensor)]
     )
+
+
+class RunOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("executor", ctypes.c_void_p),
+        ("engine", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+    ]
 
 
 class ContextOptions(ctypes.Structure):
@@ -47,6 +58,7 @@ class ContextOptions(ctypes.Structure):
         ("max_cpu_isa", ctypes.c_char_p),
         ("threads", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
+        ("cuda_family", ctypes.c_char_p),
     ]
 
 
@@ -61,12 +73,13 @@ def view(tensor, data_type):
 class Heed:
     """A context of libheed.so with so many threads."""
 
-    def __init__(self, library, threads, max_isa=None):
+    def __init__(self, library, threads, max_isa=None, cuda_family=None):
         self.lib = ctypes.CDLL(str(library))
         self.lib.heed_last_error.restype = ctypes.c_char_p
         self.lib.heed_version.restype = ctypes.c_char_p
         self.context = ctypes.c_void_p()
         options = ContextOptions(ctypes.sizeof(ContextOptions), max_isa.encode() if max_isa else None, threads, 0)
+        options.cuda_family = cuda_family.encode() if cuda_family else None
         self.check(self.lib.heed_context_create(ctypes.byref(options), ctypes.byref(self.context)))
 
     def close(self):
@@ -107,3 +120,7 @@ class Heed:
 
     def forward(self, args):
         self.check(self.lib.heed_forward(self.context, ctypes.byref(args), None))
+
+    def forward_on_stream(self, args, stream):
+        options = RunOptions(struct_size=ctypes.sizeof(RunOptions), stream=stream)
+        self.check(self.lib.heed_forward(self.context, ctypes.byref(args), ctypes.byref(options)))

@@ -100,6 +100,8 @@ kernels::ForwardParams forward_params(const dispatch::ForwardCall& call) {
   p.d_v = static_cast<int>(problem.d_v());
   p.s_q = static_cast<int>(group ? problem.total_q() : problem.s_q());
   p.s_k = static_cast<int>(group ? problem.total_k() : problem.s_k());
+  p.longest_q = static_cast<int>(problem.s_q());
+  p.longest_k = static_cast<int>(problem.s_k());
   p.start_q = indices(args.seqstart_q);
   p.start_k = indices(args.seqstart_k);
   p.length_q = indices(args.seqlen_q);

@@ -33,7 +33,7 @@ struct Sequence {
 };
 
 /// Rows and lengths of batch entry b. Those that lie in GPU memory were checked by nobody: they are cut to what the
-/// tensors have.
+/// tensors have, and to what the caller said of the longest.
 template <ForwardFeatures F>
 HEED_DEVICE Sequence lengths_of(const ForwardParams& p, int b) {
   Sequence s{0, 0, p.s_q, p.s_k, MaskParams::kUnlimited, MaskParams::kUnlimited, 0};
@@ -46,6 +46,8 @@ HEED_DEVICE Sequence lengths_of(const ForwardParams& p, int b) {
     }
     if (p.length_q.data) s.s_q = min(index_at(p.length_q, b), s.s_q);
     if (p.length_k.data) s.s_k = min(index_at(p.length_k, b), s.s_k);
+    s.s_q = min(s.s_q, p.longest_q);
+    s.s_k = min(s.s_k, p.longest_k);
   }
   return s;
 }

@@ -43,6 +43,7 @@ struct ForwardParams {
   int s_q, s_k;                ///< rows of a batch entry; group mode: rows of the whole tensors
   Indices start_q, start_k;    ///< [b + 1], group mode only
   Indices length_q, length_k;  ///< [b], optional
+  int longest_q, longest_k;    ///< what was told of the longest sequence: more is cut off
   MaskParams mask;
 
   float scale;       ///< of the logits

@@ -1,0 +1,216 @@
+"""heed's forward beside torch's cuDNN and FlashAttention-2 backends on one GPU, as ratios in one run.
+
+    python3 bench/compare_gpu.py --library=build/lib/libheed.so [--d=64,128,256] [--s=512,...] [--causal=0,1]
+                                 [--type=f16] [--peer=FILE.py] [--json=FILE] [--markdown=FILE]
+
+Every point is one graph per implementation (several launches in a row, so that nobody's host time counts), replayed in
+rounds of random order; medians over the rounds. h * d = 2048 and b * s = 16384 throughout. heed's result is compared
+with fp64 for some heads and with cuDNN for all of them before it is timed.
+
+--peer names a Python file with a function peers(q, k, v, causal) -> {name: function that launches on the current
+stream}, for libraries that torch does not bring, such as FlashAttention-3 built from its public source.
+"""
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import math
+import random
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, str(Path(__file__).parent))
+import heed_c  # noqa: E402
+
+TYPES = {"f16": (torch.float16, heed_c.F16), "bf16": (torch.bfloat16, heed_c.BF16), "f32": (torch.float32, heed_c.F32)}
+TOLERANCE = {"f16": 6e-4, "bf16": 5e-3, "f32": 2e-6}  # of the norm, against fp64
+
+
+def numbers(text):
+    return [int(x) for x in text.split(",")]
+
+
+def reference(q, k, v, causal):
+    """fp64 for one head: q [s, d]."""
+    scores = q.double() @ k.double().T / math.sqrt(q.shape[-1])
+    if causal:
+        scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    return torch.softmax(scores, -1) @ v.double()
+
+
+def capture(function, launches):
+    """A graph of so many launches."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(launches):
+            function()
+    return graph
+
+
+def time_of(graph, launches):
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e-3 / launches
+
+
+def torch_peer(backend, q, k, v, causal):
+    def run():
+        with sdpa_kernel(backend):
+            return functional.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
+
+    return run
+
+
+class Point:
+    def __init__(self, options, heed, extra, d, causal, s):
+        torch_type, heed_type = TYPES[options.type]
+        b, h = max(1, options.tokens // s), options.width // d
+        self.flops = 4 * b * h * s * s * d / (2 if causal else 1)
+        self.facts = {"d": d, "causal": causal, "s": s, "b": b, "h": h}
+        # Stored as [b, s, h, d], seen as [b, h, s, d].
+        q, k, v = (torch.randn(b, s, h, d, device="cuda").to(torch_type).transpose(1, 2) for _ in range(3))
+        o = torch.full((b, s, h, d), math.nan, device="cuda", dtype=torch_type).transpose(1, 2)
+        args = heed.args(q, k, v, o, heed_type, causal)
+        self.facts["kernel"] = heed.kernel(args)
+
+        def run_heed():
+            heed.forward_on_stream(args, torch.cuda.current_stream().cuda_stream)
+
+        self.functions = {"heed": run_heed}
+        if options.type != "f32":
+            self.functions["cudnn"] = torch_peer(SDPBackend.CUDNN_ATTENTION, q, k, v, causal)
+            self.functions["fa2"] = torch_peer(SDPBackend.FLASH_ATTENTION, q, k, v, causal)
+        else:
+            self.functions["efficient"] = torch_peer(SDPBackend.EFFICIENT_ATTENTION, q, k, v, causal)
+        if extra:
+            self.functions.update(extra.peers(q, k, v, causal))
+        self.check(options, q, k, v, o, causal)
+        self.keep = (q, k, v, o, args)
+
+    def check(self, options, q, k, v, o, causal):
+        self.functions["heed"]()
+        torch.cuda.synchronize()
+        errors = []
+        for b, h in {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}:
+            exact = reference(q[b, h], k[b, h], v[b, h], causal)
+            errors.append(((o[b, h].double() - exact).norm() / exact.norm()).item())
+        peer = next(name for name in self.functions if name != "heed")
+        other = self.functions[peer]().float()
+        apart = ((o.float() - other).norm() / other.norm()).item()
+        self.facts["error"] = max(errors)
+        if not max(errors) < TOLERANCE[options.type] or not apart < 2 * TOLERANCE[options.type]:
+            raise SystemExit(f"wrong: {self.facts}: error {max(errors):.2e}, {apart:.2e} from {peer}")
+
+    def measure(self, rounds, seconds):
+        graphs, launches = {}, {}
+        for name, function in self.functions.items():
+            one = capture(function, 1)
+            one.replay()
+            launches[name] = max(1, min(64, round(seconds / max(time_of(one, 1), 1e-6))))
+            graphs[name] = capture(function, launches[name])
+        times = {name: [] for name in graphs}
+        order = list(graphs)
+        for turn in range(rounds + 1):
+            random.shuffle(order)
+            for name in order:
+                taken = time_of(graphs[name], launches[name])
+                if turn > 0:
+                    times[name].append(taken)
+        for name, list_of in times.items():
+            self.facts[name] = self.flops / statistics.median(list_of) / 1e12
+        return self.facts
+
+
+def table(rows, names):
+    lines = ["| d | causal | s | " + " | ".join(names) + " | heed / cuDNN | heed / best | error | kernel |"]
+    lines.append("|" + "---|" * (len(names) + 7))
+    for row in rows:
+        best = max(row[n] for n in names if n != "heed" and not n.startswith("experiment"))
+        cells = [f"{row[n]:.0f}" for n in names]
+        over = f"{row['heed'] / row['cudnn']:.3f}" if "cudnn" in row else "-"
+        lines.append(
+            f"| {row['d']} | {row['causal']} | {row['s']} | "
+            + " | ".join(cells)
+            + f" | {over} | {row['heed'] / best:.3f} | {row['error']:.1e} | {row['kernel'].split('/')[-1]} |"
+        )
+    return "\n".join(lines)
+
+
+def mean(values):
+    return math.exp(statistics.fmean(math.log(x) for x in values))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--d", type=numbers, default=[64, 128, 256])
+    parser.add_argument("--s", type=numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
+    parser.add_argument("--causal", type=numbers, default=[0, 1])
+    parser.add_argument("--type", choices=TYPES, default="f16")
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--width", type=int, default=2048, help="h * d")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--family", default=None, help="hopper or portable: only these kernels of heed")
+    parser.add_argument("--seconds", type=float, default=0.004, help="of one replay")
+    parser.add_argument("--peer")
+    parser.add_argument("--json")
+    parser.add_argument("--markdown")
+    options = parser.parse_args()
+
+    extra = None
+    if options.peer:
+        spec = importlib.util.spec_from_file_location("peer", options.peer)
+        extra = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(extra)
+    torch.zeros(1, device="cuda")  # torch makes the context
+    heed = heed_c.Heed(options.library, 1, cuda_family=options.family)
+
+    rows = []
+    for d in options.d:
+        for causal in options.causal:
+            for s in options.s:
+                point = Point(options, heed, extra, d, causal, s)
+                rows.append(point.measure(options.rounds, options.seconds))
+                print(rows[-1], flush=True)
+                del point
+                torch.cuda.empty_cache()
+    names = [n for n in rows[0] if n not in ("d", "causal", "s", "b", "h", "kernel", "error")]
+    text = table(rows, names) + "\n\nGeometric means of heed over each: "
+    text += ", ".join(f"{n} {mean([r['heed'] / r[n] for r in rows]):.3f}" for n in names if n != "heed")
+    for d in options.d:
+        part = [r for r in rows if r["d"] == d]
+        text += f"\nd{d}: " + ", ".join(f"{n} {mean([r['heed'] / r[n] for r in part]):.3f}" for n in names if n != "heed")
+    machine = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "cuda": torch.version.cuda,
+        "heed": heed.version(),
+        "command": " ".join(sys.argv),
+    }
+    print(text)
+    if options.json:
+        Path(options.json).write_text(json.dumps({"machine": machine, "type": options.type, "points": rows}, indent=1))
+    if options.markdown:
+        head = "\n".join(f"- {key}: {value}" for key, value in machine.items())
+        Path(options.markdown).write_text(f"# Forward on one GPU, {options.type}, TFLOP/s\n\n{head}\n\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()
