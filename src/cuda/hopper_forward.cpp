@@ -78,14 +78,20 @@ constexpr std::array kLines{
          {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 2}, "2 free warpgroups with room for every feature", 12),
     line("hopper_fwd_d96", signature(dims(8, 96), dims(8, 96)), {.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3},
          "3 free warpgroups", 1),
-    line("hopper_fwd_d128_short", signature(dims(8, 128), dims(8, 128)),
+    line("hopper_fwd_d128_short", lean(signature(dims(8, 128), dims(8, 128)), kFull),
          {.d = 128, .d_v = 128, .tile_k = 128, .warpgroups = 2, .k_stages = 2, .v_stages = 2},
-         "2 free warpgroups, wide blocks", 1, 0, 1024),
+         "2 free warpgroups, wide blocks", 0, 0, 1024),
     line("hopper_fwd_d128_full", lean(signature(dims(8, 128), dims(8, 128)), kFull),
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3, .turns = Turns::products},
          "3 warpgroups in turns, lazy maximum", 0, 1025),
     line("hopper_fwd_d128", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups", 2),
+    line("hopper_fwd_d128_x96", signature(dims(8, 128), dims(8, 128)),
+         {.d = 128, .d_v = 128, .tile_k = 96, .warpgroups = 2, .k_stages = 3, .v_stages = 3}, "2 free warpgroups", 3),
+    line("hopper_fwd_d128_x64", signature(dims(8, 128), dims(8, 128)),
+         {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 2, .k_stages = 4, .v_stages = 4}, "2 free warpgroups", 4),
+    line("hopper_fwd_d64_x112", signature(dims(8, 64), dims(8, 64)),
+         {.d = 64, .d_v = 64, .tile_k = 112, .warpgroups = 3, .k_stages = 3, .v_stages = 3}, "3 free warpgroups", 1),
     line("hopper_fwd_d128_features", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 32, .warpgroups = 2, .k_stages = 4, .v_stages = 4},
          "2 free warpgroups with room for every feature", 12),
@@ -215,7 +221,8 @@ HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {
   HopperConfig config = line.config;
   config.type = element_of(problem.type());
   config.features = features_of(problem);
-  if (config.features.changes_scores()) config.lazy_maximum = false;
+  // Scores that need more than a factor leave no registers for a second look at them.
+  if (config.features.changes_scores() && config.warpgroups > 2 && config.d_v > 64) config.lazy_maximum = false;
   return config;
 }
 

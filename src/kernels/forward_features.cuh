@@ -86,16 +86,20 @@ HEED_DEVICE u32 drop_word(const DropKey& key, u32 head_index, u32 i, u32 j) {
   return word >> (half % 2 * 16) & 0xffff;
 }
 
-/// tanh: an odd polynomial near 0, where 1 - 2 / (e^2x + 1) would lose its digits, that formula elsewhere.
-HEED_DEVICE float tanh_exact(float x) {
+/// tanh by an odd polynomial, for |x| below kTanhNear.
+constexpr float kTanhNear = 0.625f;
+HEED_DEVICE float tanh_near(float x) {
   const float z = x * x;
   float poly = __fmaf_rn(-5.70498872745e-3f, z, 2.06390887954e-2f);
   poly = __fmaf_rn(poly, z, -5.37397155531e-2f);
   poly = __fmaf_rn(poly, z, 1.33314422036e-1f);
   poly = __fmaf_rn(poly, z, -3.33332819422e-1f);
-  const float near = __fmaf_rn(poly * z, x, x);
+  return __fmaf_rn(poly * z, x, x);
+}
+/// tanh anywhere: 1 - 2 / (e^2x + 1) loses its digits near 0.
+HEED_DEVICE float tanh_anywhere(float x) {
   const float far = 1.0f - 2.0f * reciprocal(exp2_approx(x * (2.0f * kLog2e)) + 1.0f);
-  return fabsf(x) < 0.625f ? near : far;
+  return fabsf(x) < kTanhNear ? tanh_near(x) : far;
 }
 
 /// What one query row knows of the features. Rows behind the end of the sequence read the last row's.
@@ -145,11 +149,14 @@ struct RowFeatures {
     if constexpr (F.bias == BiasType::f32) return load<f32>(bias, offset);
     return load<T>(bias, offset);
   }
-  /// A product Q K^T -> a score in log2 units; only where F.changes_scores(). `added` is the bias.
+  /// A product Q K^T -> a score in log2 units; only where F.changes_scores(). `added` is the bias; kNear: no product is
+  /// beyond kTanhNear of the soft cap.
+  template <bool kNear = false>
   __device__ __forceinline__ float score(const ForwardParams& p, float product, int key, float added) const {
     float x;
     if constexpr (F.soft_cap) {
-      x = tanh_exact(product * (p.scale / p.soft_cap)) * (p.soft_cap * kLog2e);
+      const float part = product * (p.scale / p.soft_cap);
+      x = (kNear ? tanh_near(part) : tanh_anywhere(part)) * (p.soft_cap * kLog2e);
     } else {
       x = product * p.scale_log2;
     }
@@ -159,59 +166,139 @@ struct RowFeatures {
   }
 };
 
-/// Turns the products of one block of N keys into scores in log2 units. Needed only where F.changes_scores().
+/// The bias of two neighbouring keys, the second only if it is one of the sequence's.
+struct BiasPair {
+  float first, second;
+};
+template <ForwardFeatures F, class T>
+HEED_DEVICE BiasPair bias_pair(const ForwardParams& p, const RowFeatures<F, T>& row, int key, int s_k, bool together) {
+  constexpr int kBytes = F.bias == BiasType::f32 ? 4 : sizeof(typename T::Raw);
+  BiasPair pair{0.0f, 0.0f};
+  if (together && key + 1 < s_k) {  // one load for both
+    const char* at = row.bias + i64(key) * kBytes;
+    if constexpr (kBytes == 4) {
+      const float2 two = *reinterpret_cast<const float2*>(at);
+      pair = {two.x, two.y};
+    } else {
+      const u32 two = *reinterpret_cast<const u32*>(at);
+      pair = {to_float<T>(typename T::Raw(u16(two))), to_float<T>(typename T::Raw(u16(two >> 16)))};
+    }
+    return pair;
+  }
+  if (key < s_k) pair.first = row.bias_at(key * p.bias_steps.column);
+  if (key + 1 < s_k) pair.second = row.bias_at((key + 1) * p.bias_steps.column);
+  return pair;
+}
+
+template <bool kNear, ForwardFeatures F, class T, int R>
+HEED_DEVICE void change_each_score(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R],
+                                   int first_key, int s_k, int lane) {
+  const int key0 = first_key + lane % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    // Keys begin at even numbers: a row of neighbours that begins at an even address is read in pairs.
+    constexpr int kPairBytes = F.bias == BiasType::f32 ? 8 : 2 * sizeof(typename T::Raw);
+    bool together = false;
+    if constexpr (F.bias != BiasType::none)
+      together = p.bias_steps.column == 1 && reinterpret_cast<u64>(rows[half].bias) % kPairBytes == 0;
+#pragma unroll
+    for (int n = 0; n < R / 4; ++n) {
+      const int key = key0 + 8 * n;
+      BiasPair added{0.0f, 0.0f};
+      if constexpr (F.bias != BiasType::none) added = bias_pair<F, T>(p, rows[half], key, s_k, together);
+      float* x = s + 4 * n + 2 * half;
+      x[0] = rows[half].template score<kNear>(p, x[0], key, added.first);
+      x[1] = rows[half].template score<kNear>(p, x[1], key + 1, added.second);
+    }
+  }
+}
+
+/// Turns the products of one block of keys into scores in log2 units. Needed only where F.changes_scores().
 template <ForwardFeatures F, class T, int R>
 HEED_DEVICE void change_scores(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R], int first_key,
                                int s_k, int lane) {
-  const int key0 = first_key + lane % 4 * 2;
+  if constexpr (F.soft_cap) {
+    // Far from the cap tanh is a polynomial, without the special-function unit, which the exponentials need.
+    float largest = 0.0f;
 #pragma unroll
-  for (int n = 0; n < R / 4; ++n)
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float added = 0.0f;
-        const int key = key0 + 8 * n + e;
-        if constexpr (F.bias != BiasType::none) {
-          if (key < s_k) added = rows[half].bias_at(key * p.bias_steps.column);
-        }
-        float& x = s[4 * n + 2 * half + e];
-        x = rows[half].score(p, x, key, added);
-      }
+    for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
+    if (!__any_sync(0xffffffffu, !(largest * fabsf(p.scale / p.soft_cap) < kTanhNear))) {
+      change_each_score<true, F, T>(p, rows, s, first_key, s_k, lane);
+      return;
+    }
+  }
+  change_each_score<false, F, T>(p, rows, s, first_key, s_k, lane);
 }
 
-/// -inf where the window hides the key.
+/// -inf where the window hides the key: behind its end, and (for a window) before its beginning, sink columns aside.
 template <ForwardFeatures F, class T, int R>
 HEED_DEVICE void hide_outside_window(const RowFeatures<F, T> (&rows)[2], float (&s)[R], int first_key, int lane) {
   const int key0 = first_key + lane % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int end = rows[half].end - key0, begin = rows[half].begin - key0, sink = rows[half].sink_end - key0;
+    const int end = rows[half].end - key0;
+#pragma unroll
+    for (int n = 0; n < R / 4; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        if (8 * n + e >= end) s[4 * n + 2 * half + e] = -HEED_INFINITY;
+  }
+  if constexpr (F.mask == MaskShape::window) {
+    // The same for all rows of a block far from the left side: nothing to do.
+    if (!__any_sync(0xffffffffu, rows[1].begin > first_key || rows[0].begin > first_key)) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int begin = rows[half].begin - key0, sink = rows[half].sink_end - key0;
+#pragma unroll
+      for (int n = 0; n < R / 4; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (8 * n + e < begin && 8 * n + e >= sink) s[4 * n + 2 * half + e] = -HEED_INFINITY;
+    }
+  }
+}
+
+/// -inf where the window, the boolean or the block mask hides the key.
+template <ForwardFeatures F, class T, int R>
+HEED_DEVICE void hide_by_bits(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R], int first_key,
+                              int s_k, int lane) {
+  hide_outside_window<F, T>(rows, s, first_key, lane);
+  const int key0 = first_key + lane % 4 * 2;
+  if constexpr (F.keep) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const u8* at = rows[half].keep + key0 * p.keep_steps.column;
+      if (p.keep_steps.column == 1 && first_key + 8 * (R / 4) <= s_k && reinterpret_cast<u64>(at) % 2 == 0) {
+#pragma unroll
+        for (int n = 0; n < R / 4; ++n) {  // two keys by one load
+          const u32 two = *reinterpret_cast<const u16*>(at + 8 * n);
+          if ((two & 0xff) == 0) s[4 * n + 2 * half] = -HEED_INFINITY;
+          if ((two >> 8) == 0) s[4 * n + 2 * half + 1] = -HEED_INFINITY;
+        }
+      } else {
+#pragma unroll
+        for (int n = 0; n < R / 4; ++n)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int key = 8 * n + e;
+            if (key0 + key < s_k && at[key * p.keep_steps.column] == 0) s[4 * n + 2 * half + e] = -HEED_INFINITY;
+          }
+      }
+    }
+  }
+  if constexpr (F.blocks) {
 #pragma unroll
     for (int n = 0; n < R / 4; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int key = 8 * n + e;
-        const bool seen = F.mask == MaskShape::window ? (key >= begin && key < end) || key < sink : key < end;
-        if (!seen) s[4 * n + 2 * half + e] = -HEED_INFINITY;
+        const int key = key0 + 8 * n + e;
+        if (key >= s_k) continue;
+        const i64 column = key / p.block_k * p.block_steps.column;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          if (rows[half].blocks[column] == 0) s[4 * n + 2 * half + e] = -HEED_INFINITY;
       }
   }
-}
-
-/// -inf where the boolean or the block mask hides the key.
-template <ForwardFeatures F, class T, int R>
-HEED_DEVICE void hide_by_bits(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R], int first_key,
-                              int s_k, int lane) {
-  const int key0 = first_key + lane % 4 * 2;
-#pragma unroll
-  for (int n = 0; n < R / 4; ++n)
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int key = key0 + 8 * n + e;
-        if (key >= s_k || !rows[half].visible(p, key)) s[4 * n + 2 * half + e] = -HEED_INFINITY;
-      }
 }
 
 /// Zero where dropout takes the weight. One Philox call serves a thread's eight entries of a 16 x 16 tile.

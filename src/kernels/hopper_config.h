@@ -81,8 +81,6 @@ struct HopperConfig {
     if (k_stages < 1 || v_stages < 1) return "a ring has one stage or more";
     if (q_buffers < 1 || q_buffers > 2) return "Q has one buffer or two";
     if (rescale_threshold < 0 || rescale_threshold > 12) return "the rescale threshold is 0 to 12";
-    if (lazy_maximum && features.changes_scores())
-      return "the lazy maximum computes scores again from Q and K alone: no bias, ALiBi, soft cap or negative scale";
     if (lazy_maximum && rescale_threshold == 0) return "the lazy maximum needs a rescale threshold above 0";
     if (turns != Turns::free && warpgroups == 1) return "turns need two warpgroups or more";
     if ((features.mask != MaskShape::none) && v_stages <= most_skipped())

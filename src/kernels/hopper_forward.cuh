@@ -217,10 +217,10 @@ struct Softmax {
     total[1] += sum[1];
   }
   /// Lazy maximum: the block was exponentiated against an old reference. That is sound as long as no weight is huge,
-  /// and a weight is at most its row sum: P stays far from overflow in f16, the sums and O in f32. A NaN passes: the
-  /// result is NaN either way.
+  /// and a weight is at most its row sum: P stays far from overflow in f16, the sums and O in f32. NaN is looked at
+  /// again: it may have come of -inf less a reference of -inf.
   __device__ __forceinline__ bool stale() const {
-    return __any_sync(0xffffffffu, fmaxf(sum[0], sum[1]) > 4096.0f);
+    return __any_sync(0xffffffffu, !(sum[0] + sum[1] <= 4096.0f));
   }
 };
 
@@ -519,11 +519,15 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     if (kWgs > 1 && more) {  // blocks that only other warpgroups need are handed on
       int mine = F.mask == MaskShape::none ? n : blocks_of<C>(sequence, first_row, first_row + 64).high;
       if (first_row >= sequence.s_q) mine = blocks.last();  // no rows at all: one block, for the flow's sake
-      const bool many = F.mask == MaskShape::none || n - mine > C.most_skipped();
-      if (many && n > mine && v_pinned) {  // the ring must turn, so that the V stage of the pending P V has to go first
-        wgmma_wait_all();
-        release_v(pinned_stage);
-        v_pinned = false;
+      const bool many = F.mask == MaskShape::none || n - mine + skipped > C.most_skipped();
+      if (many && n > mine) {  // the ring must turn, so that the V stage of the pending P V has to go first
+        if (v_pinned) {
+          wgmma_wait_all();
+          release_v(pinned_stage);
+          v_pinned = false;
+        }
+#pragma unroll 1
+        for (; F.mask == MaskShape::window && skipped > 0; --skipped) hand_on_v();
       }
 #pragma unroll 1
       for (; n > mine; n = blocks.next(n)) {
@@ -697,7 +701,9 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       draining = false;
     }
     int careful = 0;  // lazy maximum: a recent block needed a new reference, so look first for this many blocks more
-    const int last_block = blocks.last();
+    // Blocks before a window that only other warpgroups need are handed on, too, unless sink columns come behind them.
+    const bool hands_on = F.mask == MaskShape::window && kWgs > 1 && blocks.sinks == 0;
+    const int last_block = hands_on ? min(blocks_of<C>(sequence, row0, row0 + 64).low, n) : blocks.last();
     const bool only_block = n == last_block;
 
     auto step = [&](int block, bool masked) __attribute__((always_inline)) {
@@ -740,17 +746,19 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       release_v(v.stage);
       v.next();
       softmax.exponentiate(s, c);
+      make_weights(block);
       if (C.turns == Turns::softmax) barrier_arrive(next_turn, 256);
       if (C.lazy_maximum) {
         if (lazy && __builtin_expect(softmax.stale(), 0)) {
           scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
+          prepare_scores(block, false);
           softmax.look(s, c, false, true);
           softmax.exponentiate(s, c);
+          make_weights(block);
           careful = 8;
         }
         release_k();
       }
-      make_weights(block);
       softmax.add_sums();
       if (softmax.rescale) {
 #pragma unroll
@@ -760,15 +768,27 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     n = blocks.next(n);
     if (F.mask != MaskShape::none || F.bit_masks()) {
 #pragma unroll 1
-      for (; n >= 0 && n >= clear_high; n = blocks.next(n)) step(n, true);
+      for (; n >= (hands_on ? last_block : 0) && n >= clear_high; n = blocks.next(n)) step(n, true);
     }
     if (!F.bit_masks()) {
 #pragma unroll 1
-      for (; n >= clear_low; n = F.mask == MaskShape::window ? blocks.next(n) : n - 1) step(n, false);
+      for (; n >= (hands_on ? max(clear_low, last_block) : clear_low);
+           n = F.mask == MaskShape::window ? blocks.next(n) : n - 1)
+        step(n, false);
     }
     if (F.mask == MaskShape::window) {
 #pragma unroll 1
-      for (; n >= 0; n = blocks.next(n)) step(n, true);
+      for (; n >= (hands_on ? last_block : 0); n = blocks.next(n)) step(n, true);
+#pragma unroll 1
+      for (; n >= 0; n = blocks.next(n)) {
+        mbarrier_wait(k_full + 8 * k.stage, k.phase);
+        release_k();
+        if (C.turns != Turns::free) {
+          barrier_sync(my_turn, 256);
+          barrier_arrive(next_turn, 256);
+        }
+        ++skipped;
+      }
     }
 
     // The end: the last P V is issued first, then the next tile's first Q K^T; O is stored under that.
