@@ -90,14 +90,21 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
   c.warps = 4;
   c.stages = 1;
   if (type == Element::f32) {
-    const bool narrow = width <= 128 && (heavy || (!aligned && !light));
-    c.tile_k = width <= 64 ? (heaviest ? 32 : 64) : narrow ? 16 : 32;
+    if (width <= 64) {
+      c.tile_k = heaviest ? 32 : 64;
+    } else if (width <= 128) {
+      c.tile_k = heavy || (light && aligned) ? 32 : 16;
+      if (heavy) c.warp_rows = 16;
+    } else {
+      c.tile_k = heavy && c.passes() > 1 ? 16 : 32;
+    }
   } else if (width <= 64) {
     c.tile_k = heaviest || (heavy && c.d > 256) ? 32 : 64;
     c.stages = 2;
     c.q_in_registers = c.d <= 64 && light;
   } else if (width <= 128) {
-    c.tile_k = light ? 64 : 32;
+    const bool tight = features.mask != MaskShape::none && max_shared_bytes < 200 * 1024;  // sm_80: one register short
+    c.tile_k = !light ? 32 : tight ? 48 : 64;
     c.stages = light ? 1 : 2;
     if (bias) c.warps = 8, c.warp_rows = 16;
   } else {
