@@ -64,7 +64,7 @@ class CudaEngine final : public dispatch::Engine {
   void register_kernels(dispatch::Registry& registry) const override {
     const Device& device = devices().at(static_cast<std::size_t>(current_device()));
     auto state = std::make_shared<EngineState>(device, JitOptions::from_environment());
-    state->portable_arch = options_.family == "portable_ptx" ? "compute_80" : "sm_" + std::to_string(device.sm);
+    state->portable_as_ptx = options_.family == "portable_ptx";
     registry.add_place_finder(place);
     for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, state), lacks_hopper(device));
     for (const dispatch::ForwardKernelSpec& spec : portable_specs())

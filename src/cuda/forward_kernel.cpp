@@ -44,16 +44,19 @@ std::optional<std::span<std::byte>> CudaForwardKernel::own_workspace(const void*
   return state_->scratch.take(device, static_cast<CUstream>(stream), bytes);
 }
 
-std::unique_ptr<LoadedKernel> CudaForwardKernel::compile(const KernelSource& source, const std::string& arch,
-                                                         int shared_bytes) const {
-  auto kernel = std::make_unique<LoadedKernel>(source.name, state_->jit.get(source, arch), shared_bytes);
+std::unique_ptr<LoadedKernel> CudaForwardKernel::load(const Compilation& compilation) const {
+  auto kernel = std::make_unique<LoadedKernel>(
+      compilation.source.name, state_->jit.get(compilation.source, compilation.arch), compilation.shared_bytes);
   const DeviceGuard guard(state_->device.ordinal);
   kernel->load(state_->device.ordinal);
   return kernel;
 }
 
-void CudaForwardKernel::compile_randval(const Problem& problem, Compiled& compiled) const {
-  if (problem.randval()) compiled.randval = compile(randval_source(), "sm_" + std::to_string(state_->device.sm), 0);
+std::unique_ptr<const dispatch::Prepared> CudaForwardKernel::prepare(const Problem& problem, int) const {
+  auto compiled = std::make_unique<Compiled>();
+  compiled->main = load(compilation(problem, state_->device));
+  if (problem.randval()) compiled->randval = load({randval_source(), "sm_" + std::to_string(state_->device.sm), 0});
+  return compiled;
 }
 
 void CudaForwardKernel::run(const dispatch::ForwardCall& call) const {

@@ -16,8 +16,8 @@ namespace heed::cuda {
 struct EngineState {
   EngineState(Device gpu, JitOptions options) : device(std::move(gpu)), jit(std::move(options)) {}
 
-  const Device device;        ///< the one that selection is for; others of the same architecture run its plans, too
-  std::string portable_arch;  ///< what the portable family is compiled for
+  const Device device;           ///< the one that selection is for; others of the same architecture run its plans, too
+  bool portable_as_ptx = false;  ///< the portable family is compiled to PTX for sm_80, and by the driver from there
   Jit jit;
   DeviceScratch scratch;
 };
@@ -28,8 +28,18 @@ class CudaForwardKernel : public dispatch::ForwardKernel {
   std::vector<Plan::Stage> stages(const Problem& problem, int threads) const final;
   void run(const dispatch::ForwardCall& call) const final;
   std::optional<std::span<std::byte>> own_workspace(const void* pointer, void* stream, std::size_t bytes) const final;
+  std::unique_ptr<const dispatch::Prepared> prepare(const Problem& problem, int threads) const final;
+
+  /// What is compiled for a problem that the kernel can compute, on such a GPU.
+  struct Compilation {
+    KernelSource source;
+    std::string arch;      ///< "sm_90a"
+    int shared_bytes = 0;  ///< of a launch
+  };
+  virtual Compilation compilation(const Problem& problem, const Device& device) const = 0;
 
  protected:
+  /// Without a state it can be asked and compiled for, but not run.
   CudaForwardKernel(const dispatch::ForwardKernelSpec& spec, std::shared_ptr<EngineState> state)
       : ForwardKernel(spec), state_(std::move(state)) {}
 
@@ -37,9 +47,6 @@ class CudaForwardKernel : public dispatch::ForwardKernel {
   struct Compiled : dispatch::Prepared {
     std::unique_ptr<LoadedKernel> main, randval;
   };
-  std::unique_ptr<LoadedKernel> compile(const KernelSource& source, const std::string& arch, int shared_bytes) const;
-  void compile_randval(const Problem& problem, Compiled& compiled) const;
-
   /// Bytes of workspace that hold zero before and after a run.
   static constexpr std::size_t kCounterBytes = 64;
 
@@ -47,8 +54,11 @@ class CudaForwardKernel : public dispatch::ForwardKernel {
   virtual void launch(const dispatch::ForwardCall& call, const Compiled& compiled, int device) const = 0;
 
   EngineState& state() const { return *state_; }
+  bool has_state() const { return state_ != nullptr; }
 
  private:
+  std::unique_ptr<LoadedKernel> load(const Compilation& compilation) const;
+
   std::shared_ptr<EngineState> state_;
 };
 

@@ -48,6 +48,11 @@ constexpr ForwardSignature lean(ForwardSignature s, Set<MaskClass> masks) {
   s.features = kFewFeatures;
   return s;
 }
+/// Every mask by coordinates and every length, nothing that changes scores.
+constexpr ForwardSignature masks_and_lengths(ForwardSignature s) {
+  s.features = {Feature::lse, Feature::sink, Feature::logical_lengths};
+  return s;
+}
 constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
 
 constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, const HopperConfig& config,
@@ -72,6 +77,9 @@ constexpr std::array kLines{
     line("hopper_fwd_d64_causal", lean(signature(dims(8, 64), dims(8, 64)), kCausal),
          {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
          "4 free warpgroups, lazy maximum", 0),
+    line("hopper_fwd_d64_192x112", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
+         {.d = 64, .d_v = 64, .tile_k = 112, .warpgroups = 3, .k_stages = 3, .v_stages = 3},
+         "3 free warpgroups, wide blocks", 1),
     line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},
          "3 free warpgroups", 3),
     line("hopper_fwd_d64_features", signature(dims(8, 64), dims(8, 64)),
@@ -86,12 +94,8 @@ constexpr std::array kLines{
          "3 warpgroups in turns, lazy maximum", 0, 1025),
     line("hopper_fwd_d128", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups", 2),
-    line("hopper_fwd_d128_x96", signature(dims(8, 128), dims(8, 128)),
-         {.d = 128, .d_v = 128, .tile_k = 96, .warpgroups = 2, .k_stages = 3, .v_stages = 3}, "2 free warpgroups", 3),
-    line("hopper_fwd_d128_x64", signature(dims(8, 128), dims(8, 128)),
+    line("hopper_fwd_d128_128x64", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 2, .k_stages = 4, .v_stages = 4}, "2 free warpgroups", 4),
-    line("hopper_fwd_d64_x112", signature(dims(8, 64), dims(8, 64)),
-         {.d = 64, .d_v = 64, .tile_k = 112, .warpgroups = 3, .k_stages = 3, .v_stages = 3}, "3 free warpgroups", 1),
     line("hopper_fwd_d128_features", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 32, .warpgroups = 2, .k_stages = 4, .v_stages = 4},
          "2 free warpgroups with room for every feature", 12),
@@ -167,12 +171,9 @@ class HopperForward final : public CudaForwardKernel {
     return fmt::format("the features weigh {}, there is room for {}", weight, line_.room);
   }
 
-  std::unique_ptr<const dispatch::Prepared> prepare(const Problem& problem, int) const override {
+  Compilation compilation(const Problem& problem, const Device&) const override {
     const HopperConfig config = hopper_config(line_, problem);
-    auto compiled = std::make_unique<Compiled>();
-    compiled->main = compile(kernel_source(config), "sm_90a", config.shared_bytes());
-    compile_randval(problem, *compiled);
-    return compiled;
+    return {kernel_source(config), "sm_90a", config.shared_bytes()};
   }
 
  private:

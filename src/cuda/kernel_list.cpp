@@ -1,7 +1,106 @@
 #include "cuda/kernel_list.hpp"
 
-namespace heed::cuda {
+#include "cuda/hopper_forward.hpp"
+#include "cuda/portable_forward.hpp"
+#include "dispatch/forward_family.hpp"
 
-std::vector<ListedKernel> all_kernel_sources(std::string_view, int) { return {}; }
+#include <initializer_list>
+#include <set>
+#include <utility>
+
+namespace heed::cuda {
+namespace {
+
+/// A GPU that nobody has: what the compiler needs to know of one.
+Device imagined(int sm) {
+  Device device;
+  device.sm = sm;
+  constexpr int kKilobyte = 1024;
+  device.max_shared_memory = (sm == 80 ? 163 : sm == 90 || sm == 100 ? 227 : 99) * kKilobyte;
+  return device;
+}
+
+dispatch::Registry kernels_for(int sm) {
+  dispatch::Registry registry;
+  if (sm == 90)
+    for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, nullptr));
+  for (const dispatch::ForwardKernelSpec& spec : portable_specs()) registry.add(make_portable_forward(spec, nullptr));
+  return registry;
+}
+
+/// Every head dim that has a tile of its own, batch and group mode, no mask and causal.
+std::vector<Problem> training() {
+  std::vector<Problem> list;
+  for (const DataType type : {DataType::f16, DataType::bf16})
+    for (const auto& [d, d_v] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}})
+      for (const std::int64_t s : {1024, 4096})
+        for (const Mask& mask : {Mask::none(), Mask::causal()})
+          for (const Mode mode : {Mode::batch, Mode::group})
+            list.push_back(Problem::forward()
+                               .type(type)
+                               .mode(mode)
+                               .batch(2)
+                               .heads(8)
+                               .lengths(s, s)
+                               .total_rows(mode == Mode::group ? 2 * s : 0, mode == Mode::group ? 2 * s : 0)
+                               .head_dims(d, d_v)
+                               .mask(mask)
+                               .lse(true));
+  return list;
+}
+
+template <class Change>
+void add_changed(std::vector<Problem>& list, const std::vector<Problem>& from, const Change& change) {
+  for (const Problem& problem : from) list.push_back(change(Problem(problem)));
+}
+
+std::vector<Problem> serving() {
+  std::vector<Problem> list = training();
+  const std::vector<Problem> plain = list;
+  add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0)); });
+  add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0, 4)); });
+  add_changed(list, plain, [](Problem p) { return p.sink(true); });
+  add_changed(list, plain, [](Problem p) { return p.soft_cap(30); });
+  return list;
+}
+
+std::vector<Problem> everything() {
+  std::vector<Problem> list = serving();
+  const std::vector<Problem> plain = training();
+  const BiasSpec bias32{DataType::f32, {.head = true, .query = true}};
+  add_changed(list, plain, [](Problem p) { return p.alibi(Alibi::per_head); });
+  add_changed(list, plain, [&](Problem p) { return p.bias(bias32); });
+  add_changed(list, plain, [&](Problem p) { return p.bias(BiasSpec{p.type(), bias32.shape}); });
+  add_changed(list, plain, [](Problem p) { return p.dropout(0.1); });
+  add_changed(list, plain, [](Problem p) { return p.bool_mask(Broadcast{.query = true}); });
+  add_changed(list, plain, [](Problem p) { return p.block_mask(BlockMaskSpec{64, 64, {.query = true}}); });
+  add_changed(list, plain, [](Problem p) { return p.scale(-1); });
+  add_changed(list, plain, [&](Problem p) {
+    return p.mask(Mask::window(1024, 0, 4)).alibi(Alibi::per_head).bias(bias32).dropout(0.1).soft_cap(30).sink(true);
+  });
+  add_changed(list, plain, [](Problem p) { return p.output_type(DataType::f32); });
+  add_changed(list, plain, [](Problem p) { return p.type(DataType::f32).output_type(DataType::f32); });
+  add_changed(list, plain, [](Problem p) { return p.aligned(false); });
+  return list;
+}
+
+}  // namespace
+
+std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm) {
+  const std::vector<Problem> problems = profile == "flash"       ? training()
+                                        : profile == "inference" ? serving()
+                                                                 : everything();
+  const dispatch::Registry registry = kernels_for(sm);
+  const Device device = imagined(sm);
+  std::vector<ListedKernel> list;
+  std::set<std::string> known;
+  for (const Problem& problem : problems) {
+    const auto kernel = dispatch::kForwardFamily.select(registry, problem, {});
+    auto compilation = static_cast<const CudaForwardKernel&>(*kernel).compilation(problem, device);
+    if (!known.insert(compilation.source.text).second) continue;
+    list.push_back({std::move(compilation.source), std::move(compilation.arch)});
+  }
+  return list;
+}
 
 }  // namespace heed::cuda

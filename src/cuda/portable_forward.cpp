@@ -62,12 +62,10 @@ class PortableForward final : public CudaForwardKernel {
     return 4e-6 + 2 * expected_pairs(problem) * static_cast<double>(problem.d() + problem.d_v()) / rate;
   }
 
-  std::unique_ptr<const dispatch::Prepared> prepare(const Problem& problem, int) const override {
-    const kernels::PortableConfig config = portable_config(problem, state().device.max_shared_memory);
-    auto compiled = std::make_unique<Compiled>();
-    compiled->main = compile(kernel_source(config), state().portable_arch, config.shared_bytes());
-    compile_randval(problem, *compiled);
-    return compiled;
+  Compilation compilation(const Problem& problem, const Device& device) const override {
+    const kernels::PortableConfig config = portable_config(problem, device.max_shared_memory);
+    const bool ptx = has_state() && state().portable_as_ptx;
+    return {kernel_source(config), ptx ? "compute_80" : "sm_" + std::to_string(device.sm), config.shared_bytes()};
   }
 
  private:

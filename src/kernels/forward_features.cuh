@@ -166,29 +166,60 @@ struct RowFeatures {
   }
 };
 
-/// The bias of two neighbouring keys, the second only if it is one of the sequence's.
-struct BiasPair {
-  float first, second;
-};
-template <ForwardFeatures F, class T>
-HEED_DEVICE BiasPair bias_pair(const ForwardParams& p, const RowFeatures<F, T>& row, int key, int s_k, bool together) {
-  constexpr int kBytes = F.bias == BiasType::f32 ? 4 : sizeof(typename T::Raw);
-  BiasPair pair{0.0f, 0.0f};
-  if (together && key + 1 < s_k) {  // one load for both
-    const char* at = row.bias + i64(key) * kBytes;
-    if constexpr (kBytes == 4) {
-      const float2 two = *reinterpret_cast<const float2*>(at);
-      pair = {two.x, two.y};
+/// The bias of one row for the keys that a thread holds of a block, two neighbours in each entry.
+template <ForwardFeatures F, class T, int kPairs>
+struct BiasRow {
+  static constexpr bool kWide = F.bias == BiasType::f32 || sizeof(typename T::Raw) == 4;
+  u32 raw[kWide ? 2 * kPairs : kPairs];
+
+  __device__ __forceinline__ void load(const ForwardParams& p, const RowFeatures<F, T>& row, int key0, int s_k,
+                                       bool whole) {
+    constexpr int kBytes = kWide ? 4 : 2;
+    const i64 step = p.bias_steps.column;
+    const char* at = row.bias + key0 * step * kBytes;
+    // Keys begin at even numbers: where neighbours lie side by side from an even address on, one load brings both.
+    if (whole && step == 1 && reinterpret_cast<u64>(at) % (2 * kBytes) == 0) {
+#pragma unroll
+      for (int n = 0; n < kPairs; ++n) {
+        if constexpr (kWide) {
+          const uint2 two = *reinterpret_cast<const uint2*>(at + 8 * n * kBytes);
+          raw[2 * n] = two.x;
+          raw[2 * n + 1] = two.y;
+        } else {
+          raw[n] = *reinterpret_cast<const u32*>(at + 8 * n * kBytes);
+        }
+      }
     } else {
-      const u32 two = *reinterpret_cast<const u32*>(at);
-      pair = {to_float<T>(typename T::Raw(u16(two))), to_float<T>(typename T::Raw(u16(two >> 16)))};
+#pragma unroll
+      for (int n = 0; n < kPairs; ++n) {
+        u32 two[2] = {0, 0};
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (key0 + 8 * n + e >= s_k) continue;
+          const char* one = at + (8 * n + e) * step * kBytes;
+          if constexpr (kWide) {
+            two[e] = *reinterpret_cast<const u32*>(one);
+          } else {
+            two[e] = *reinterpret_cast<const u16*>(one);
+          }
+        }
+        if constexpr (kWide) {
+          raw[2 * n] = two[0];
+          raw[2 * n + 1] = two[1];
+        } else {
+          raw[n] = two[0] | two[1] << 16;
+        }
+      }
     }
-    return pair;
   }
-  if (key < s_k) pair.first = row.bias_at(key * p.bias_steps.column);
-  if (key + 1 < s_k) pair.second = row.bias_at((key + 1) * p.bias_steps.column);
-  return pair;
-}
+  __device__ __forceinline__ float at(int n, int e) const {
+    if constexpr (kWide) {
+      return __int_as_float(raw[2 * n + e]);
+    } else {
+      return to_float<T>(u16(raw[n] >> (16 * e)));
+    }
+  }
+};
 
 template <bool kNear, ForwardFeatures F, class T, int R>
 HEED_DEVICE void change_each_score(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R],
@@ -196,20 +227,17 @@ HEED_DEVICE void change_each_score(const ForwardParams& p, const RowFeatures<F, 
   const int key0 = first_key + lane % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    // Keys begin at even numbers: a row of neighbours that begins at an even address is read in pairs.
-    constexpr int kPairBytes = F.bias == BiasType::f32 ? 8 : 2 * sizeof(typename T::Raw);
-    bool together = false;
-    if constexpr (F.bias != BiasType::none)
-      together = p.bias_steps.column == 1 && reinterpret_cast<u64>(rows[half].bias) % kPairBytes == 0;
+    BiasRow<F, T, R / 4> bias;
+    if constexpr (F.bias != BiasType::none) bias.load(p, rows[half], key0, s_k, first_key + 2 * R <= s_k);
 #pragma unroll
-    for (int n = 0; n < R / 4; ++n) {
-      const int key = key0 + 8 * n;
-      BiasPair added{0.0f, 0.0f};
-      if constexpr (F.bias != BiasType::none) added = bias_pair<F, T>(p, rows[half], key, s_k, together);
-      float* x = s + 4 * n + 2 * half;
-      x[0] = rows[half].template score<kNear>(p, x[0], key, added.first);
-      x[1] = rows[half].template score<kNear>(p, x[1], key + 1, added.second);
-    }
+    for (int n = 0; n < R / 4; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float added = 0.0f;
+        if constexpr (F.bias != BiasType::none) added = bias.at(n, e);
+        float& x = s[4 * n + 2 * half + e];
+        x = rows[half].template score<kNear>(p, x, key0 + 8 * n + e, added);
+      }
   }
 }
 

@@ -317,6 +317,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     // ---- the copying warp ------------------------------------------------------------------------------------------
     fewer_registers<C.copy_registers()>();
     if (threadIdx.x / 32 != 0) return;
+    if (!F.own_lengths && !elect_one()) return;  // one thread is enough, but for the search
     const int lane = threadIdx.x;
     const u64 once = drop_from_l2(), again = keep_in_l2();
     Ring<C.q_buffers> q;
@@ -333,7 +334,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         work = tile_number<C>(p, tile);
       }
       u32 ticket = 0;
-      if (lane == 0) {
+      if (!F.own_lengths || elect_one()) {
         const int kv_head = work.head / p.group;
         const Sequence sequence = sequence_of_tile<C>(p, work);
 
@@ -410,13 +411,13 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         // A launch draws one ticket for every tile, so that whoever is sent behind the end by the last one knows that
         // all have been drawn: it leaves the counter at zero.
         const int tiles = F.own_lengths ? search.tiles_before : same_length_tiles;
-        if (C.persistence == Persistence::dynamic && lane == 0 && tile == int(gridDim.x) + tiles - 1)
+        if (C.persistence == Persistence::dynamic && tile == int(gridDim.x) + tiles - 1)
           *static_cast<volatile u32*>(p.counter) = 0;
         break;
       }
       tile = C.persistence == Persistence::one_tile ? 0x7fffffff
              : C.persistence == Persistence::fixed  ? tile + gridDim.x
-                                                    : gridDim.x + warp_uniform(ticket);
+                                                    : gridDim.x + (F.own_lengths ? __reduce_max_sync(0xffffffffu, ticket) : ticket);
     }
     return;
   }

@@ -13,6 +13,12 @@ struct alignas(64) TensorMap {
 
 // ---- threads ----
 HEED_DEVICE u32 warp_uniform(u32 x) { return __shfl_sync(0xffffffffu, x, 0); }
+/// True in one thread of the warp. The compiler knows that only one goes on: copies issued there need no loop over lanes.
+HEED_DEVICE bool elect_one() {
+  u32 elected;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+  return elected != 0;
+}
 template <int kRegisters>
 HEED_DEVICE void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
