@@ -93,8 +93,8 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
     if (width <= 64) {
       c.tile_k = heaviest ? 32 : 64;
     } else if (width <= 128) {
-      c.tile_k = heavy || (light && aligned) ? 32 : 16;
-      if (heavy) c.warp_rows = 16;
+      if (heavy || !aligned) c.warp_rows = 16;
+      c.tile_k = c.warp_rows == 16 || light ? 32 : 16;
     } else {
       c.tile_k = heavy && c.passes() > 1 ? 16 : 32;
     }
@@ -104,8 +104,8 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
     c.q_in_registers = c.d <= 64 && light;
   } else if (width <= 128) {
     const bool tight = features.mask != MaskShape::none && max_shared_bytes < 200 * 1024;  // sm_80: one register short
-    c.tile_k = !light ? 32 : tight ? 48 : 64;
-    c.stages = light ? 1 : 2;
+    c.tile_k = light && !tight ? 64 : 32;
+    c.stages = light && !tight ? 1 : 2;
     if (bias) c.warps = 8, c.warp_rows = 16;
   } else {
     c.tile_k = !heavy ? 64 : heaviest || c.passes() > 1 ? 16 : 32;
