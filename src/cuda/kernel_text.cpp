@@ -95,7 +95,7 @@ constexpr PortableConfig kConfig{{
     .stages = {}, .q_in_registers = {}, .aligned = {},
     .features = {}}};
 
-extern "C" __global__ void __launch_bounds__(kConfig.threads())
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
     heed_kernel(const __grid_constant__ ForwardParams p) {{
   portable_forward<kConfig>(p);
 }}
