@@ -158,7 +158,7 @@ struct RowFeatures {
       const float part = product * (p.scale / p.soft_cap);
       x = (kNear ? tanh_near(part) : tanh_anywhere(part)) * (p.soft_cap * kLog2e);
     } else {
-      x = product * p.scale_log2;
+      x = __fmul_rn(product, p.scale_log2);  // rounded: a difference of scores is 0 for equal products
     }
     if constexpr (F.bias != BiasType::none) x = __fmaf_rn(added, kLog2e, x);
     if constexpr (F.alibi) x = __fmaf_rn(-slope, fabsf(diagonal - float(key)), x);
@@ -330,7 +330,7 @@ template <ForwardFeatures F>
 HEED_DEVICE RowEnd end_row(const ForwardParams& p, int head, float top, float sum) {
   float shrink = 1.0f;
   if constexpr (F.sink) {
-    const float sink = p.sink[head * p.sink_step] * kLog2e;
+    const float sink = __fmul_rn(p.sink[head * p.sink_step], kLog2e);
     if (!(top > sink)) {  // the sink is above every score; a NaN sum stays NaN
       shrink = top == -HEED_INFINITY ? (sum == sum ? 0.0f : sum) : exp2_approx(top - sink);
       top = sink;
@@ -393,7 +393,7 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
         if constexpr (F.bias != BiasType::none) added = features.bias_at(j * p.bias_steps.column);
         x = features.score(p, x, j, added);
       } else {
-        x *= p.scale_log2;
+        x = __fmul_rn(x, p.scale_log2);
       }
       float weight = row_top == -HEED_INFINITY ? exp2_approx(x) * 0.0f : exp2_approx(x - row_top);
       if constexpr (F.dropout) {

@@ -66,6 +66,21 @@ struct KeyBlocks {
   }
 };
 
+/// A reference times `unit`, finite where the reference is.
+HEED_DEVICE float in_log2_units(float top, float unit) {
+  constexpr float kLargest = 3.402823466e38f;
+  return fabsf(top) == HEED_INFINITY ? top : fminf(fmaxf(__fmul_rn(top, unit), -kLargest), kLargest);
+}
+
+/// Scores of one of the thread's two rows -> their distances to the row's reference.
+template <int R>
+HEED_DEVICE void subtract_reference(float (&s)[R], int half, float top) {
+  const float reference = top == -HEED_INFINITY ? 0.0f : top;
+#pragma unroll
+  for (int i = 0; i < R; ++i)
+    if (i / 2 % 2 == half) s[i] -= reference;
+}
+
 /// 16 rows of O from a warp's registers to global memory, columns [first_column, first_column + kDv).
 template <class T, class Output, int kDv>
 HEED_DEVICE void store_rows(const ForwardParams& p, const Sequence& q, const PortableTile& t, int first_row,
@@ -123,7 +138,12 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
   constexpr int kThreads = C.threads(), kTileQ = C.tile_q(), kWarpRows = C.warp_rows, kStages = C.stages;
   constexpr int kQSteps = C.q_in_registers ? kD / 16 : 1;
   constexpr u32 kKBytes = C.k_bytes(), kVBytes = C.v_bytes();
-  constexpr float kGrowth = 8.0f;  // log2 units by which a maximum may pass its reference: weights up to 2^8 fit f16
+  // Log2 units by which a maximum may pass its reference: weights up to 2^8 fit f16. A wider output would show that
+  // the largest weights are rounded: there they are 1.
+  constexpr bool kWideOutput = sizeof(typename Output::Raw) > sizeof(Raw);
+  constexpr float kGrowth = kWideOutput ? 0.0f : 8.0f;
+  constexpr float kFar = 1024.0f;
+  constexpr bool kDifferences = F.changes_scores() || C.type == Element::f32 || kWideOutput;
 
   extern __shared__ __align__(128) u8 heed_shared[];
   const u32 q_at = shared_address(heed_shared);  // [tile_q, d]
@@ -200,7 +220,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
       }
 
       float o[kM][kDv / 2];          // [warp_rows, pass_d_v], unnormalised
-      float top[kM][2], sum[kM][2];  // references in log2 units; this thread's share of the row sums
+      float top[kM][2], sum[kM][2];  // references, in the units of the scores; this thread's share of the row sums
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         top[m][0] = top[m][1] = -HEED_INFINITY;
@@ -262,8 +282,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             }
           }
 
-          // A row's reference follows its maximum only when that has grown by more than kGrowth in some row of the
-          // warp.
+          // A row's reference follows its maximum when that has grown by more than kGrowth in some row of the warp.
           const float unit = F.changes_scores() ? 1.0f : p.scale_log2;
           float highest[kM][2];
           bool grown = false;
@@ -275,15 +294,15 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             for (int n = 0; n < kN / 8; ++n) x = fmaxf(x, fmaxf(s[m][4 * n + 2 * half], s[m][4 * n + 2 * half + 1]));
             x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
             x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-            highest[m][half] = fmaxf(top[m][half], x * unit);
-            grown = grown || highest[m][half] - top[m][half] > kGrowth;
+            highest[m][half] = fmaxf(top[m][half], x);
+            grown = grown || (highest[m][half] - top[m][half]) * unit > kGrowth;
           }
           if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
             for (int r = 0; r < 2 * kM; ++r) {
               const int m = r / 2, half = r % 2;
               const float shrink =
-                  highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx(top[m][half] - highest[m][half]);
+                  highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx((top[m][half] - highest[m][half]) * unit);
               top[m][half] = highest[m][half];
               sum[m][half] *= shrink;
 #pragma unroll
@@ -295,16 +314,30 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           }
 
           // Weights against the reference; a row that has seen nothing keeps weights of 0 (or NaN) against any other.
+          // Far from 0 a score times `unit` is too coarse to subtract from: there, and in f32, differences come first.
+          float unit_of_top = unit;
+          if constexpr (!kDifferences) {
+            bool far = false;
+#pragma unroll
+            for (int r = 0; r < 2 * kM; ++r)
+              far = far || (top[r / 2][r % 2] != -HEED_INFINITY && !(fabsf(top[r / 2][r % 2]) * unit < kFar));
+            if (__any_sync(0xffffffffu, far)) {
+              unit_of_top = 0.0f;
+#pragma unroll
+              for (int r = 0; r < 2 * kM; ++r) subtract_reference(s[r / 2], r % 2, top[r / 2][r % 2]);
+            }
+          }
 #pragma unroll
           for (int r = 0; r < 2 * kM; ++r) {
             const int m = r / 2, half = r % 2;
-            const float reference = top[m][half] == -HEED_INFINITY ? 0.0f : top[m][half];
+            const float reference = top[m][half] == -HEED_INFINITY ? 0.0f : top[m][half],
+                        shift = reference * unit_of_top;
 #pragma unroll
             for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
               for (int e = 0; e < 2; ++e) {
                 float& x = s[m][4 * n + 2 * half + e];
-                x = exp2_approx(F.changes_scores() ? x - reference : __fmaf_rn(x, unit, -reference));
+                x = exp2_approx(kDifferences ? (x - reference) * unit : __fmaf_rn(x, unit, -shift));
                 sum[m][half] += x;
               }
           }
@@ -328,6 +361,10 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
       if (warp_row < q.s_q) {
         float factor[kM][2];
         u32 careful = 0;  // bit m: O of these 16 rows has met a hidden V that is no number
+        if constexpr (!F.changes_scores()) {
+#pragma unroll
+          for (int r = 0; r < 2 * kM; ++r) top[r / 2][r % 2] = in_log2_units(top[r / 2][r % 2], p.scale_log2);
+        }
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
 #pragma unroll
