@@ -356,8 +356,8 @@ HEED_DEVICE bool spoilt(const float (&o)[R], bool counts) {
 }
 
 /// O of 16 rows by one warp, key by key, where a hidden key's V is no number: hidden keys are not touched. Slow, and
-/// taken only then. The thread brings its two rows' references (log2 units) and factors.
-template <ForwardFeatures F, class T, class Output, int kMaxDv>
+/// taken only then. The thread brings its two rows' references (log2 units) and factors. Weights are rounded to Weight.
+template <ForwardFeatures F, class T, class Output, int kMaxDv, class Weight = T>
 HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, int head, int first_row,
                               const float (&top)[2], const float (&factor)[2], int lane) {
   const int kv_head = head / p.group;
@@ -399,7 +399,7 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
       if constexpr (F.dropout) {
         if (drop_word(key, b * p.heads + head, i, j) < p.drop_threshold) weight = 0.0f;
       }
-      weight = to_float<T>(from_float<T>(weight));
+      weight = to_float<Weight>(from_float<Weight>(weight));
 #pragma unroll
       for (int c = 0; c < kMaxDv / 32; ++c) {
         const int e = c * 32 + lane;

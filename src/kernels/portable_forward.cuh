@@ -131,11 +131,14 @@ template <PortableConfig C>
 __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
   static_assert(C.impossible() == nullptr);
   using T = typename TagOf<C.type>::Type;
+  using Input = typename TagOf<C.input>::Type;
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
+  using InputRaw = typename Input::Raw;
   constexpr ForwardFeatures F = C.features;
   constexpr int kD = C.d, kDv = C.pass_d_v(), kN = C.tile_k, kM = C.warp_rows / 16;
   constexpr int kThreads = C.threads(), kTileQ = C.tile_q(), kWarpRows = C.warp_rows, kStages = C.stages;
+  constexpr int kPiece = kD / C.k_pieces, kRowBytes = C.row_bytes;
   constexpr int kQSteps = C.q_in_registers ? kD / 16 : 1;
   constexpr u32 kKBytes = C.k_bytes(), kVBytes = C.v_bytes();
   // Log2 units by which a maximum may pass its reference: weights up to 2^8 fit f16. A wider output would show that
@@ -147,7 +150,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
 
   extern __shared__ __align__(128) u8 heed_shared[];
   const u32 q_at = shared_address(heed_shared);  // [tile_q, d]
-  const u32 k_at = q_at + C.q_bytes();           // [stages][tile_k, d]
+  const u32 k_at = q_at + C.q_bytes();           // [stages][tile_k, d / k_pieces]
   const u32 v_at = k_at + kStages * kKBytes;     // [stages][tile_k, pass_d_v]
   const u32 thread = threadIdx.x;
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
@@ -171,29 +174,35 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
     const int clear_begin = F.mask == MaskShape::window ? q.begin(warp_row + kWarpRows - 1) : 0;
 
     const int kv_head = t.head / p.group;
-    const Matrix<T> queries{
-        static_cast<const Raw*>(p.q) + t.batch * p.q_steps.batch + t.head * p.q_steps.head + q.q_row * p.q_steps.row,
-        p.q_steps.row, p.q_steps.column, q.s_q, p.d};
-    const Matrix<T> keys{
-        static_cast<const Raw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head + q.k_row * p.k_steps.row,
-        p.k_steps.row, p.k_steps.column, q.s_k, p.d};
+    const Matrix<Input> queries{static_cast<const InputRaw*>(p.q) + t.batch * p.q_steps.batch +
+                                    t.head * p.q_steps.head + q.q_row * p.q_steps.row,
+                                p.q_steps.row, p.q_steps.column, q.s_q, p.d};
+    const Matrix<Input> keys{static_cast<const InputRaw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head +
+                                 q.k_row * p.k_steps.row,
+                             p.k_steps.row, p.k_steps.column, q.s_k, p.d};
 
     const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
 
 #pragma unroll 1
     for (int pass = 0; pass < C.passes() && (pass == 0 || pass * kDv < p.d_v); ++pass) {
-      const Matrix<T> values{static_cast<const Raw*>(p.v) + t.batch * p.v_steps.batch + kv_head * p.v_steps.head +
-                                 q.k_row * p.v_steps.row + i64(pass) * kDv * p.v_steps.column,
-                             p.v_steps.row, p.v_steps.column, q.s_k, p.d_v - pass * kDv};
-      const auto load_keys = [&](int i, int slot) {
-        load_tile<T, kN, kD, kThreads, C.aligned>(k_at + slot * kKBytes, keys, blocks.at(i) * kN, thread);
+      const Matrix<Input> values{static_cast<const InputRaw*>(p.v) + t.batch * p.v_steps.batch +
+                                     kv_head * p.v_steps.head + q.k_row * p.v_steps.row +
+                                     i64(pass) * kDv * p.v_steps.column,
+                                 p.v_steps.row, p.v_steps.column, q.s_k, p.d_v - pass * kDv};
+      const auto load_keys = [&](int i, int slot, int piece = 0) {
+        Matrix<Input> part = keys;
+        if constexpr (C.k_pieces > 1) {
+          part.data += i64(piece) * kPiece * keys.column_step;
+          part.columns -= piece * kPiece;
+        }
+        load_tile<T, Input, kN, kPiece, kThreads, kRowBytes>(k_at + slot * kKBytes, part, blocks.at(i) * kN, thread);
       };
       const auto load_values = [&](int i, int slot) {
-        load_tile<T, kN, kDv, kThreads, C.aligned>(v_at + slot * kVBytes, values, blocks.at(i) * kN, thread);
+        load_tile<T, Input, kN, kDv, kThreads, kRowBytes>(v_at + slot * kVBytes, values, blocks.at(i) * kN, thread);
       };
 
       if (pass == 0 && blocks.count > 0)
-        load_tile<T, kTileQ, kD, kThreads, C.aligned>(q_at, queries, first_row, thread);
+        load_tile<T, Input, kTileQ, kD, kThreads, kRowBytes>(q_at, queries, first_row, thread);
       if constexpr (C.q_in_registers) close_copies();
       if constexpr (kStages == 1) {
         if (blocks.count > 0) load_keys(0, 0);
@@ -249,12 +258,29 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
         close_copies();
 
         float s[kM][kN / 2];  // [warp_rows, tile_k]: products, then scores, then weights
-        if (seen) {
-          const u32 k_now = k_at + slot * kKBytes;
-          if constexpr (C.type == Element::f32) {
-            multiply_keys_f32<kD, kN, kM, (kM * kDv > 128 ? 2 : 4)>(s, warp_q_at, k_now, p.d, lane);
-          } else {
-            multiply_keys<T, kD, kN, kM, kQSteps>(s, warp_q_at, q_registers, k_now, lane);
+#pragma unroll 1
+        for (int piece = 0; piece < C.k_pieces && (piece == 0 || piece * kPiece < p.d); ++piece) {
+          if (piece > 0) {
+            __syncthreads();  // all are done with the piece before
+            load_keys(i, 0, piece);
+            close_copies();
+            wait_copies<0>();
+            __syncthreads();
+          }
+          if (seen) {
+            if (piece == 0) {
+#pragma unroll
+              for (int m = 0; m < kM; ++m)
+#pragma unroll
+                for (int n = 0; n < kN / 2; ++n) s[m][n] = 0.0f;
+            }
+            const u32 k_now = k_at + slot * kKBytes, q_now = warp_q_at + piece * kPiece * u32(sizeof(Raw));
+            if constexpr (C.type == Element::f32) {
+              multiply_keys_f32<kD, kPiece, kN, kM, (kM * kDv > 128 ? 2 : 4)>(s, q_now, k_now,
+                                                                              min(p.d - piece * kPiece, kPiece), lane);
+            } else {
+              multiply_keys<T, kD, kPiece, kN, kM, kQSteps>(s, q_now, q_registers, k_now, lane);
+            }
           }
         }
         if constexpr (kStages == 1) {
@@ -269,15 +295,15 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           if (F.changes_scores() || F.bit_masks() || edge) {
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
-              RowFeatures<F, T> rows[2];  // found anew for each block: registers are dearer
+              RowFeatures<F, Input> rows[2];  // found anew for each block: registers are dearer
               const int row = int(fresh(warp_row + 16 * m + lane / 4));
               rows[0].set(p, q, t.batch, t.head, row);
               rows[1].set(p, q, t.batch, t.head, row + 8);
-              if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+              if constexpr (F.changes_scores()) change_scores<F, Input>(p, rows, s[m], fresh(first_key), q.s_k, lane);
               if constexpr (F.bit_masks()) {
-                hide_by_bits<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+                hide_by_bits<F, Input>(p, rows, s[m], fresh(first_key), q.s_k, lane);
               } else if (edge) {
-                hide_outside_window<F, T>(rows, s[m], first_key, lane);
+                hide_outside_window<F, Input>(rows, s[m], first_key, lane);
               }
             }
           }
@@ -392,8 +418,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             const float its_top[2] = {m == 0 ? top[0][0] : top[kM - 1][0], m == 0 ? top[0][1] : top[kM - 1][1]};
             const float its_factor[2] = {m == 0 ? factor[0][0] : factor[kM - 1][0],
                                          m == 0 ? factor[0][1] : factor[kM - 1][1]};
-            careful_rows<F, T, Output, C.d_v>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, its_factor,
-                                              fresh(lane));
+            careful_rows<F, Input, Output, C.d_v, T>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, its_factor,
+                                                     fresh(lane));
           }
         }
       }
