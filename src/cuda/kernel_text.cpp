@@ -84,15 +84,16 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 }
 
 KernelSource kernel_source(const kernels::PortableConfig& c) {
-  return {fmt::format("portable_fwd_{}_{}_d{}_{}_{}x{}{}{}", text(kElements, c.type), text(kElements, c.output), c.d,
-                      c.d_v, c.tile_q(), c.tile_k, c.aligned ? "" : "_unaligned", suffix(c.features)),
+  return {fmt::format("portable_fwd_{}{}_{}_d{}_{}_{}x{}{}{}", text(kElements, c.input),
+                      c.type == c.input ? "" : "_accurate", text(kElements, c.output), c.d, c.d_v, c.tile_q(), c.tile_k,
+                      c.row_bytes == 16 ? "" : fmt::format("_by{}", c.row_bytes), suffix(c.features)),
           fmt::format(
               R"(#include "portable_forward.cuh"
 using namespace heed::kernels;
 
 constexpr PortableConfig kConfig{{
-    .type = Element::{}, .output = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warps = {}, .warp_rows = {},
-    .stages = {}, .q_in_registers = {}, .aligned = {},
+    .type = Element::{}, .input = Element::{}, .output = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warps = {},
+    .warp_rows = {}, .stages = {}, .q_in_registers = {}, .k_pieces = {}, .row_bytes = {},
     .features = {}}};
 
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
@@ -100,8 +101,8 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
   portable_forward<kConfig>(p);
 }}
 )",
-              text(kElements, c.type), text(kElements, c.output), c.d, c.d_v, c.tile_k, c.warps, c.warp_rows, c.stages,
-              c.q_in_registers, c.aligned, initializer(c.features))};
+              text(kElements, c.type), text(kElements, c.input), text(kElements, c.output), c.d, c.d_v, c.tile_k,
+              c.warps, c.warp_rows, c.stages, c.q_in_registers, c.k_pieces, c.row_bytes, initializer(c.features))};
 }
 
 KernelSource randval_source() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 namespace heed::cuda {
 namespace {
@@ -17,7 +18,7 @@ using dispatch::MathUnit;
 using dispatch::Sm;
 using dispatch::up_to;
 
-constexpr std::int64_t kMaxHeadDim = 512;
+constexpr std::int64_t kMaxHeadDim = 1024;
 
 constexpr ForwardSignature signature(dispatch::Set<DataType> types, dispatch::Set<Math> math) {
   return {.types = types,
@@ -34,6 +35,12 @@ constexpr std::array kSpecs{
                                        .tile_q = 128,
                                        .tile_k = 64,
                                        .notes = "any stride and address; tiles by head dim"}},
+    ForwardKernelSpec{"portable_fwd_accurate", signature({DataType::f16, DataType::bf16}, {Math::accurate}),
+                      ForwardAlgorithm{.arch = Sm{80},
+                                       .unit = MathUnit::f32_fma,
+                                       .tile_q = 128,
+                                       .tile_k = 64,
+                                       .notes = "16-bit elements, f32 products; any stride and address"}},
     ForwardKernelSpec{"portable_fwd_f32", signature({DataType::f32}, dispatch::any),
                       ForwardAlgorithm{.arch = Sm{80},
                                        .unit = MathUnit::f32_fma,
@@ -42,14 +49,22 @@ constexpr std::array kSpecs{
                                        .notes = "true f32 products; any stride and address"}},
 };
 
-/// Rows of q, k and v begin at multiples of 16 bytes and their elements are neighbours.
-bool rows_are_aligned(const Problem& problem) {
-  if (!problem.aligned()) return false;
-  const std::int64_t chunk = 16 * 8 / bits(problem.type());  // elements of 16 bytes
-  return std::ranges::all_of(std::array{Operand::q, Operand::k, Operand::v}, [&](Operand which) {
+/// See PortableConfig::row_bytes.
+int row_bytes(const Problem& problem) {
+  const std::int64_t element = bits(problem.type()) / 8;
+  if (!problem.aligned()) return static_cast<int>(element);
+  std::int64_t bytes = 16;
+  for (const Operand which : {Operand::q, Operand::k, Operand::v}) {
     const Strides s = problem.strides(which);
-    return s.dim == 1 && s.sequence % chunk == 0 && s.head % chunk == 0 && s.batch % chunk == 0;
-  });
+    if (s.dim != 1) return static_cast<int>(element);
+    for (const std::int64_t step : {s.sequence, s.head, s.batch}) bytes = std::gcd(bytes, step * element);
+  }
+  return static_cast<int>(bytes);
+}
+
+/// What products are computed in.
+kernels::Element product_type(const Problem& problem) {
+  return problem.math() == Math::accurate ? kernels::Element::f32 : element_of(problem.type());
 }
 
 class PortableForward final : public CudaForwardKernel {
@@ -58,7 +73,7 @@ class PortableForward final : public CudaForwardKernel {
       : CudaForwardKernel(spec, std::move(state)) {}
 
   double expected_seconds(const Problem& problem) const override {
-    const double rate = problem.type() == DataType::f32 ? 25e12 : 250e12;
+    const double rate = product_type(problem) == kernels::Element::f32 ? 25e12 : 250e12;
     return 4e-6 + 2 * expected_pairs(problem) * static_cast<double>(problem.d() + problem.d_v()) / rate;
   }
 
@@ -88,9 +103,9 @@ class PortableForward final : public CudaForwardKernel {
 std::span<const ForwardKernelSpec> portable_specs() { return kSpecs; }
 
 kernels::PortableConfig portable_config(const Problem& problem, int max_shared_bytes) {
-  return kernels::portable_config(element_of(problem.type()), element_of(problem.output_type()),
-                                  static_cast<int>(problem.d()), static_cast<int>(problem.d_v()),
-                                  rows_are_aligned(problem), features_of(problem), max_shared_bytes);
+  return kernels::portable_config(product_type(problem), element_of(problem.type()), element_of(problem.output_type()),
+                                  static_cast<int>(problem.d()), static_cast<int>(problem.d_v()), row_bytes(problem),
+                                  features_of(problem), max_shared_bytes);
 }
 
 std::shared_ptr<const dispatch::ForwardKernel> make_portable_forward(const ForwardKernelSpec& spec,

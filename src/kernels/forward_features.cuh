@@ -158,7 +158,7 @@ struct RowFeatures {
       const float part = product * (p.scale / p.soft_cap);
       x = (kNear ? tanh_near(part) : tanh_anywhere(part)) * (p.soft_cap * kLog2e);
     } else {
-      x = product * p.scale_log2;
+      x = __fmul_rn(product, p.scale_log2);  // rounded: a difference of scores is 0 for equal products
     }
     if constexpr (F.bias != BiasType::none) x = __fmaf_rn(added, kLog2e, x);
     if constexpr (F.alibi) x = __fmaf_rn(-slope, fabsf(diagonal - float(key)), x);
@@ -358,7 +358,7 @@ template <ForwardFeatures F>
 HEED_DEVICE RowEnd end_row(const ForwardParams& p, int head, float top, float sum) {
   float shrink = 1.0f;
   if constexpr (F.sink) {
-    const float sink = p.sink[head * p.sink_step] * kLog2e;
+    const float sink = __fmul_rn(p.sink[head * p.sink_step], kLog2e);
     if (!(top > sink)) {  // the sink is above every score; a NaN sum stays NaN
       shrink = top == -HEED_INFINITY ? (sum == sum ? 0.0f : sum) : exp2_approx(top - sink);
       top = sink;
@@ -384,8 +384,8 @@ HEED_DEVICE bool spoilt(const float (&o)[R], bool counts) {
 }
 
 /// O of 16 rows by one warp, key by key, where a hidden key's V is no number: hidden keys are not touched. Slow, and
-/// taken only then. The thread brings its two rows' references (log2 units) and factors.
-template <ForwardFeatures F, class T, class Output, int kMaxDv>
+/// taken only then. The thread brings its two rows' references (log2 units) and factors. Weights are rounded to Weight.
+template <ForwardFeatures F, class T, class Output, int kMaxDv, class Weight = T>
 HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, int head, int first_row,
                               const float (&top)[2], const float (&factor)[2], int lane) {
   const int kv_head = head / p.group;
@@ -421,13 +421,13 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
         if constexpr (F.bias != BiasType::none) added = features.bias_at(j * p.bias_steps.column);
         x = features.score(p, x, j, added);
       } else {
-        x *= p.scale_log2;
+        x = __fmul_rn(x, p.scale_log2);
       }
       float weight = row_top == -HEED_INFINITY ? exp2_approx(x) * 0.0f : exp2_approx(x - row_top);
       if constexpr (F.dropout) {
         if (drop_word(key, b * p.heads + head, i, j) < p.drop_threshold) weight = 0.0f;
       }
-      weight = to_float<T>(from_float<T>(weight));
+      weight = to_float<Weight>(from_float<Weight>(weight));
 #pragma unroll
       for (int c = 0; c < kMaxDv / 32; ++c) {
         const int e = c * 32 + lane;

@@ -18,9 +18,23 @@ HEED_DEVICE u32 fresh(u32 x) {
 HEED_DEVICE void copy_16(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-/// The same for four bytes.
+/// The same for eight bytes, and for four.
+HEED_DEVICE void copy_8(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 HEED_DEVICE void copy_4(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+template <int kBytes>
+HEED_DEVICE void copy(u32 to, const void* from, int bytes) {
+  static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4);
+  if constexpr (kBytes == 16) {
+    copy_16(to, from, bytes);
+  } else if constexpr (kBytes == 8) {
+    copy_8(to, from, bytes);
+  } else {
+    copy_4(to, from, bytes);
+  }
 }
 /// The copies since the last close are one group.
 HEED_DEVICE void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -32,6 +46,10 @@ HEED_DEVICE void wait_copies() {
 
 HEED_DEVICE void store_shared(u32 to, const u32 (&x)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+HEED_DEVICE void store_shared(u32 to, const float (&x)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
                : "memory");
 }
 HEED_DEVICE void store_shared(u32 to, float x, float y) {

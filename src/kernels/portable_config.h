@@ -5,9 +5,19 @@
 
 namespace heed::kernels {
 
+inline constexpr int kHeadTiles[] = {32, 64, 96, 128, 192, 256, 512, 576, 768, 1024};
+
+/// The smallest tile that covers a head dim of 1 to 1024.
+constexpr int head_tile(int d) {
+  for (int tile : kHeadTiles)
+    if (d <= tile) return tile;
+  return 0;
+}
+
 /// One CTA computes tile_q() rows of one head. Each warp owns warp_rows of them: their scores, their softmax, their O.
 struct PortableConfig {
-  Element type = Element::f16;    ///< of q, k, v
+  Element type = Element::f16;    ///< of the products and of the tiles in shared memory
+  Element input = Element::f16;   ///< of q, k, v: `type`, or a 16-bit type that is widened to f32 on its way
   Element output = Element::f16;  ///< of o
   int d = 128, d_v = 128;         ///< tiles that cover the head dims: one of kHeadTiles each
   int tile_k = 64;                ///< keys per block
@@ -15,22 +25,28 @@ struct PortableConfig {
   int warp_rows = 32;           ///< 16 or 32; 32 reads K and V from shared memory half as often
   int stages = 1;               ///< 1: K and V take turns in arriving; more: a ring of so many blocks of both
   bool q_in_registers = false;  ///< 16-bit types: Q is read from shared memory once
-  bool aligned = true;          ///< rows of q, k, v begin at multiples of 16 bytes and their elements are neighbours
+  int k_pieces = 1;             ///< K arrives in so many pieces of its columns, one after the other
+  /// Rows of q, k, v begin at multiples of so many bytes, and their elements are neighbours: 16, 8, 4. One element's
+  /// bytes: any strides.
+  int row_bytes = 16;
   ForwardFeatures features = {};
 
   constexpr int element_bytes() const { return type == Element::f32 ? 4 : 2; }
+  constexpr int input_bytes() const { return input == Element::f32 ? 4 : 2; }
+  /// Tiles are copied as they are, sixteen bytes at a time.
+  constexpr bool plain_copies() const { return row_bytes == 16 && input == type; }
   /// Launch bounds are (threads(), 1): told less, ptxas spills a few registers to fit one more CTA.
   constexpr int threads() const { return 32 * warps; }
   constexpr int tile_q() const { return warps * warp_rows; }
   /// Where O is wider than the registers it is computed in passes over its columns, each with all the scores.
   constexpr int pass_d_v() const {
-    const int most = type == Element::f32 && !aligned ? 128 : 256;
+    const int most = type == Element::f32 && !plain_copies() ? 128 : 256;
     return d_v < most ? d_v : most;
   }
   constexpr int passes() const { return (d_v + pass_d_v() - 1) / pass_d_v(); }
 
   constexpr int q_bytes() const { return tile_q() * d * element_bytes(); }
-  constexpr int k_bytes() const { return tile_k * d * element_bytes(); }
+  constexpr int k_bytes() const { return tile_k * (d / k_pieces) * element_bytes(); }
   constexpr int v_bytes() const { return tile_k * pass_d_v() * element_bytes(); }
   /// f32 weights change owners through shared memory; 16-bit ones stay where they are.
   constexpr int weight_bytes() const { return type == Element::f32 ? tile_q() * tile_k * 4 : 0; }
@@ -43,10 +59,15 @@ struct PortableConfig {
 
   /// The limit this configuration breaks, or null.
   constexpr const char* impossible() const {
-    const auto is_head_tile = [](int x) {
-      return x == 32 || x == 64 || x == 96 || x == 128 || x == 192 || x == 256 || x == 512;
-    };
-    if (!is_head_tile(d) || !is_head_tile(d_v)) return "head-dim tiles are 32, 64, 96, 128, 192, 256 or 512";
+    if (head_tile(d) != d || head_tile(d_v) != d_v)
+      return "head-dim tiles are 32, 64, 96, 128, 192, 256, 512, 576, 768 or 1024";
+    if (input != type && (type != Element::f32 || input == Element::f32))
+      return "16-bit inputs are widened to f32 only";
+    if (row_bytes > 16 || row_bytes < input_bytes() || (row_bytes & (row_bytes - 1)) != 0)
+      return "copies are of 16, 8 or 4 bytes, or of one element";
+    if (k_pieces < 1 || d % k_pieces != 0) return "the pieces of K are equal";
+    if (k_pieces > 1 && (stages > 1 || q_in_registers || d / k_pieces * element_bytes() % 128 != 0))
+      return "pieces of K want one stage, Q in shared memory, and rows of whole 128 bytes";
     if (tile_k < 16 || tile_k > 128 || tile_k % 16 != 0) return "a block has 16 to 128 keys, in steps of 16";
     if (warp_rows != 16 && warp_rows != 32) return "a warp has 16 or 32 rows";
     if (warps < 1 || warps > 16) return "1 to 16 warps";
@@ -61,23 +82,15 @@ struct PortableConfig {
   friend constexpr bool operator==(const PortableConfig&, const PortableConfig&) = default;
 };
 
-inline constexpr int kHeadTiles[] = {32, 64, 96, 128, 192, 256, 512};
-
-/// The smallest tile that covers a head dim of 1 to 512.
-constexpr int head_tile(int d) {
-  for (int tile : kHeadTiles)
-    if (d <= tile) return tile;
-  return 0;
-}
-
 /// The configuration that is shipped for a problem, on a GPU that gives a CTA max_shared_bytes. None of them spills.
-constexpr PortableConfig portable_config(Element type, Element output, int d, int d_v, bool aligned,
+constexpr PortableConfig portable_config(Element type, Element input, Element output, int d, int d_v, int row_bytes,
                                          const ForwardFeatures& features, int max_shared_bytes) {
   PortableConfig c{.type = type,
+                   .input = input,
                    .output = output,
                    .d = head_tile(d),
                    .d_v = head_tile(d_v),
-                   .aligned = aligned,
+                   .row_bytes = row_bytes,
                    .features = features};
   // What features need of the registers: masks little, lengths and two-sided windows some, a bias with dropout the
   // most.
@@ -93,7 +106,7 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
     if (width <= 64) {
       c.tile_k = heaviest ? 32 : 64;
     } else if (width <= 128) {
-      if (heavy || !aligned) c.warp_rows = 16;
+      if (heavy || row_bytes < 16 || !c.plain_copies()) c.warp_rows = 16;
       c.tile_k = c.warp_rows == 16 || light ? 32 : 16;
     } else {
       c.tile_k = heavy && c.passes() > 1 ? 16 : 32;
@@ -104,12 +117,18 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
     c.q_in_registers = c.d <= 64 && light;
   } else if (width <= 128) {
     const bool tight = features.mask != MaskShape::none && max_shared_bytes < 200 * 1024;  // sm_80: one register short
-    c.tile_k = light && !tight ? 64 : 32;
-    c.stages = light && !tight ? 1 : 2;
+    const bool wide = light && !tight && row_bytes > 2;  // element by element, loads take registers
+    c.tile_k = wide ? 64 : 32;
+    c.stages = wide ? 1 : 2;
     if (bias) c.warps = 8, c.warp_rows = 16;
   } else {
     c.tile_k = !heavy ? 64 : heaviest || c.passes() > 1 ? 16 : 32;
     c.warps = 8;
+  }
+  if (c.d > 512) {  // Q fills the shared memory
+    c.warp_rows = 16;
+    c.stages = 1;
+    if (c.tile_k > 32) c.tile_k = 32;
   }
   while (c.shared_bytes() > max_shared_bytes) {
     if (c.stages > 1) {
@@ -124,6 +143,8 @@ constexpr PortableConfig portable_config(Element type, Element output, int d, in
       c.warps /= 2;
     } else if (c.warp_rows > 16) {
       c.warp_rows = 16;
+    } else if (c.d / c.k_pieces > 256) {
+      c.k_pieces *= 2;
     } else {
       break;
     }

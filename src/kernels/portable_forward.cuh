@@ -66,6 +66,21 @@ struct KeyBlocks {
   }
 };
 
+/// A reference times `unit`, finite where the reference is.
+HEED_DEVICE float in_log2_units(float top, float unit) {
+  constexpr float kLargest = 3.402823466e38f;
+  return fabsf(top) == HEED_INFINITY ? top : fminf(fmaxf(__fmul_rn(top, unit), -kLargest), kLargest);
+}
+
+/// Scores of one of the thread's two rows -> their distances to the row's reference.
+template <int R>
+HEED_DEVICE void subtract_reference(float (&s)[R], int half, float top) {
+  const float reference = top == -HEED_INFINITY ? 0.0f : top;
+#pragma unroll
+  for (int i = 0; i < R; ++i)
+    if (i / 2 % 2 == half) s[i] -= reference;
+}
+
 /// 16 rows of O from a warp's registers to global memory, columns [first_column, first_column + kDv).
 template <class T, class Output, int kDv>
 HEED_DEVICE void store_rows(const ForwardParams& p, const Sequence& q, const PortableTile& t, int first_row,
@@ -116,18 +131,26 @@ template <PortableConfig C>
 __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
   static_assert(C.impossible() == nullptr);
   using T = typename TagOf<C.type>::Type;
+  using Input = typename TagOf<C.input>::Type;
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
+  using InputRaw = typename Input::Raw;
   constexpr ForwardFeatures F = C.features;
   constexpr int kD = C.d, kDv = C.pass_d_v(), kN = C.tile_k, kM = C.warp_rows / 16;
   constexpr int kThreads = C.threads(), kTileQ = C.tile_q(), kWarpRows = C.warp_rows, kStages = C.stages;
+  constexpr int kPiece = kD / C.k_pieces, kRowBytes = C.row_bytes;
   constexpr int kQSteps = C.q_in_registers ? kD / 16 : 1;
   constexpr u32 kKBytes = C.k_bytes(), kVBytes = C.v_bytes();
-  constexpr float kGrowth = 8.0f;  // log2 units by which a maximum may pass its reference: weights up to 2^8 fit f16
+  // Log2 units by which a maximum may pass its reference: weights up to 2^8 fit f16. A wider output would show that
+  // the largest weights are rounded: there they are 1.
+  constexpr bool kWideOutput = sizeof(typename Output::Raw) > sizeof(Raw);
+  constexpr float kGrowth = kWideOutput ? 0.0f : 8.0f;
+  constexpr float kFar = 1024.0f;
+  constexpr bool kDifferences = F.changes_scores() || C.type == Element::f32 || kWideOutput;
 
   extern __shared__ __align__(128) u8 heed_shared[];
   const u32 q_at = shared_address(heed_shared);  // [tile_q, d]
-  const u32 k_at = q_at + C.q_bytes();           // [stages][tile_k, d]
+  const u32 k_at = q_at + C.q_bytes();           // [stages][tile_k, d / k_pieces]
   const u32 v_at = k_at + kStages * kKBytes;     // [stages][tile_k, pass_d_v]
   const u32 thread = threadIdx.x;
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
@@ -151,29 +174,35 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
     const int clear_begin = F.mask == MaskShape::window ? q.begin(warp_row + kWarpRows - 1) : 0;
 
     const int kv_head = t.head / p.group;
-    const Matrix<T> queries{
-        static_cast<const Raw*>(p.q) + t.batch * p.q_steps.batch + t.head * p.q_steps.head + q.q_row * p.q_steps.row,
-        p.q_steps.row, p.q_steps.column, q.s_q, p.d};
-    const Matrix<T> keys{
-        static_cast<const Raw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head + q.k_row * p.k_steps.row,
-        p.k_steps.row, p.k_steps.column, q.s_k, p.d};
+    const Matrix<Input> queries{static_cast<const InputRaw*>(p.q) + t.batch * p.q_steps.batch +
+                                    t.head * p.q_steps.head + q.q_row * p.q_steps.row,
+                                p.q_steps.row, p.q_steps.column, q.s_q, p.d};
+    const Matrix<Input> keys{static_cast<const InputRaw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head +
+                                 q.k_row * p.k_steps.row,
+                             p.k_steps.row, p.k_steps.column, q.s_k, p.d};
 
     const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
 
 #pragma unroll 1
     for (int pass = 0; pass < C.passes() && (pass == 0 || pass * kDv < p.d_v); ++pass) {
-      const Matrix<T> values{static_cast<const Raw*>(p.v) + t.batch * p.v_steps.batch + kv_head * p.v_steps.head +
-                                 q.k_row * p.v_steps.row + i64(pass) * kDv * p.v_steps.column,
-                             p.v_steps.row, p.v_steps.column, q.s_k, p.d_v - pass * kDv};
-      const auto load_keys = [&](int i, int slot) {
-        load_tile<T, kN, kD, kThreads, C.aligned>(k_at + slot * kKBytes, keys, blocks.at(i) * kN, thread);
+      const Matrix<Input> values{static_cast<const InputRaw*>(p.v) + t.batch * p.v_steps.batch +
+                                     kv_head * p.v_steps.head + q.k_row * p.v_steps.row +
+                                     i64(pass) * kDv * p.v_steps.column,
+                                 p.v_steps.row, p.v_steps.column, q.s_k, p.d_v - pass * kDv};
+      const auto load_keys = [&](int i, int slot, int piece = 0) {
+        Matrix<Input> part = keys;
+        if constexpr (C.k_pieces > 1) {
+          part.data += i64(piece) * kPiece * keys.column_step;
+          part.columns -= piece * kPiece;
+        }
+        load_tile<T, Input, kN, kPiece, kThreads, kRowBytes>(k_at + slot * kKBytes, part, blocks.at(i) * kN, thread);
       };
       const auto load_values = [&](int i, int slot) {
-        load_tile<T, kN, kDv, kThreads, C.aligned>(v_at + slot * kVBytes, values, blocks.at(i) * kN, thread);
+        load_tile<T, Input, kN, kDv, kThreads, kRowBytes>(v_at + slot * kVBytes, values, blocks.at(i) * kN, thread);
       };
 
       if (pass == 0 && blocks.count > 0)
-        load_tile<T, kTileQ, kD, kThreads, C.aligned>(q_at, queries, first_row, thread);
+        load_tile<T, Input, kTileQ, kD, kThreads, kRowBytes>(q_at, queries, first_row, thread);
       if constexpr (C.q_in_registers) close_copies();
       if constexpr (kStages == 1) {
         if (blocks.count > 0) load_keys(0, 0);
@@ -200,7 +229,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
       }
 
       float o[kM][kDv / 2];          // [warp_rows, pass_d_v], unnormalised
-      float top[kM][2], sum[kM][2];  // references in log2 units; this thread's share of the row sums
+      float top[kM][2], sum[kM][2];  // references, in the units of the scores; this thread's share of the row sums
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         top[m][0] = top[m][1] = -HEED_INFINITY;
@@ -229,12 +258,29 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
         close_copies();
 
         float s[kM][kN / 2];  // [warp_rows, tile_k]: products, then scores, then weights
-        if (seen) {
-          const u32 k_now = k_at + slot * kKBytes;
-          if constexpr (C.type == Element::f32) {
-            multiply_keys_f32<kD, kN, kM, (kM * kDv > 128 ? 2 : 4)>(s, warp_q_at, k_now, p.d, lane);
-          } else {
-            multiply_keys<T, kD, kN, kM, kQSteps>(s, warp_q_at, q_registers, k_now, lane);
+#pragma unroll 1
+        for (int piece = 0; piece < C.k_pieces && (piece == 0 || piece * kPiece < p.d); ++piece) {
+          if (piece > 0) {
+            __syncthreads();  // all are done with the piece before
+            load_keys(i, 0, piece);
+            close_copies();
+            wait_copies<0>();
+            __syncthreads();
+          }
+          if (seen) {
+            if (piece == 0) {
+#pragma unroll
+              for (int m = 0; m < kM; ++m)
+#pragma unroll
+                for (int n = 0; n < kN / 2; ++n) s[m][n] = 0.0f;
+            }
+            const u32 k_now = k_at + slot * kKBytes, q_now = warp_q_at + piece * kPiece * u32(sizeof(Raw));
+            if constexpr (C.type == Element::f32) {
+              multiply_keys_f32<kD, kPiece, kN, kM, (kM * kDv > 128 ? 2 : 4)>(s, q_now, k_now,
+                                                                              min(p.d - piece * kPiece, kPiece), lane);
+            } else {
+              multiply_keys<T, kD, kPiece, kN, kM, kQSteps>(s, q_now, q_registers, k_now, lane);
+            }
           }
         }
         if constexpr (kStages == 1) {
@@ -249,21 +295,20 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           if (F.changes_scores() || F.bit_masks() || edge) {
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
-              RowFeatures<F, T> rows[2];  // found anew for each block: registers are dearer
+              RowFeatures<F, Input> rows[2];  // found anew for each block: registers are dearer
               const int row = int(fresh(warp_row + 16 * m + lane / 4));
               rows[0].set(p, q, t.batch, t.head, row);
               rows[1].set(p, q, t.batch, t.head, row + 8);
-              if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+              if constexpr (F.changes_scores()) change_scores<F, Input>(p, rows, s[m], fresh(first_key), q.s_k, lane);
               if constexpr (F.bit_masks()) {
-                hide_by_bits<F, T>(p, rows, s[m], fresh(first_key), q.s_k, lane);
+                hide_by_bits<F, Input>(p, rows, s[m], fresh(first_key), q.s_k, lane);
               } else if (edge) {
-                hide_outside_window<F, T>(rows, s[m], first_key, lane);
+                hide_outside_window<F, Input>(rows, s[m], first_key, lane);
               }
             }
           }
 
-          // A row's reference follows its maximum only when that has grown by more than kGrowth in some row of the
-          // warp.
+          // A row's reference follows its maximum when that has grown by more than kGrowth in some row of the warp.
           const float unit = F.changes_scores() ? 1.0f : p.scale_log2;
           float highest[kM][2];
           bool grown = false;
@@ -275,15 +320,15 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             for (int n = 0; n < kN / 8; ++n) x = fmaxf(x, fmaxf(s[m][4 * n + 2 * half], s[m][4 * n + 2 * half + 1]));
             x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
             x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-            highest[m][half] = fmaxf(top[m][half], x * unit);
-            grown = grown || highest[m][half] - top[m][half] > kGrowth;
+            highest[m][half] = fmaxf(top[m][half], x);
+            grown = grown || (highest[m][half] - top[m][half]) * unit > kGrowth;
           }
           if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
             for (int r = 0; r < 2 * kM; ++r) {
               const int m = r / 2, half = r % 2;
               const float shrink =
-                  highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx(top[m][half] - highest[m][half]);
+                  highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx((top[m][half] - highest[m][half]) * unit);
               top[m][half] = highest[m][half];
               sum[m][half] *= shrink;
 #pragma unroll
@@ -295,16 +340,30 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           }
 
           // Weights against the reference; a row that has seen nothing keeps weights of 0 (or NaN) against any other.
+          // Far from 0 a score times `unit` is too coarse to subtract from: there, and in f32, differences come first.
+          float unit_of_top = unit;
+          if constexpr (!kDifferences) {
+            bool far = false;
+#pragma unroll
+            for (int r = 0; r < 2 * kM; ++r)
+              far = far || (top[r / 2][r % 2] != -HEED_INFINITY && !(fabsf(top[r / 2][r % 2]) * unit < kFar));
+            if (__any_sync(0xffffffffu, far)) {
+              unit_of_top = 0.0f;
+#pragma unroll
+              for (int r = 0; r < 2 * kM; ++r) subtract_reference(s[r / 2], r % 2, top[r / 2][r % 2]);
+            }
+          }
 #pragma unroll
           for (int r = 0; r < 2 * kM; ++r) {
             const int m = r / 2, half = r % 2;
-            const float reference = top[m][half] == -HEED_INFINITY ? 0.0f : top[m][half];
+            const float reference = top[m][half] == -HEED_INFINITY ? 0.0f : top[m][half],
+                        shift = reference * unit_of_top;
 #pragma unroll
             for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
               for (int e = 0; e < 2; ++e) {
                 float& x = s[m][4 * n + 2 * half + e];
-                x = exp2_approx(F.changes_scores() ? x - reference : __fmaf_rn(x, unit, -reference));
+                x = exp2_approx(kDifferences ? (x - reference) * unit : __fmaf_rn(x, unit, -shift));
                 sum[m][half] += x;
               }
           }
@@ -328,6 +387,10 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
       if (warp_row < q.s_q) {
         float factor[kM][2];
         u32 careful = 0;  // bit m: O of these 16 rows has met a hidden V that is no number
+        if constexpr (!F.changes_scores()) {
+#pragma unroll
+          for (int r = 0; r < 2 * kM; ++r) top[r / 2][r % 2] = in_log2_units(top[r / 2][r % 2], p.scale_log2);
+        }
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -355,8 +418,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             const float its_top[2] = {m == 0 ? top[0][0] : top[kM - 1][0], m == 0 ? top[0][1] : top[kM - 1][1]};
             const float its_factor[2] = {m == 0 ? factor[0][0] : factor[kM - 1][0],
                                          m == 0 ? factor[0][1] : factor[kM - 1][1]};
-            careful_rows<F, T, Output, C.d_v>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, its_factor,
-                                              fresh(lane));
+            careful_rows<F, Input, Output, C.d_v, T>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, its_factor,
+                                                     fresh(lane));
           }
         }
       }

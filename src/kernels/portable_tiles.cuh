@@ -30,30 +30,62 @@ struct Matrix {
   int rows, columns;
 };
 
-/// Rows first_row .. of `from` -> a tile [kRows, kColumns] at `to`, by all threads of the CTA. Where the memory allows
-/// it the copies are asynchronous; either way the tile is there after wait_copies and a barrier.
-template <class T, int kRows, int kColumns, int kThreads, bool kAligned>
+/// load_tile for a tile of f32 from 16-bit elements: a thread turns four into one chunk.
+template <class T, int kRows, int kColumns, int kThreads, int kRowBytes>
+HEED_DEVICE void load_widened(u32 to, const Matrix<T>& from, int first_row, u32 thread) {
+  using Raw = typename T::Raw;
+  constexpr int kChunks = kColumns / 4;
+  const bool down = kRowBytes == sizeof(Raw) && from.row_step == 1;
+#pragma unroll 2
+  for (u32 i = thread; i < kRows * kChunks; i += kThreads) {
+    const int row = down ? i % kRows : i / kChunks, chunk = down ? i / kRows : i % kChunks, column = 4 * chunk;
+    const bool inside = first_row + row < from.rows;
+    const Raw* source = from.data + (inside ? first_row + row : 0) * from.row_step;
+    float x[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (kRowBytes >= 8 && inside && column + 4 <= from.columns) {
+      const uint2 four = *reinterpret_cast<const uint2*>(source + column);
+      x[0] = to_float<T>(Raw(four.x)), x[1] = to_float<T>(Raw(four.x >> 16));
+      x[2] = to_float<T>(Raw(four.y)), x[3] = to_float<T>(Raw(four.y >> 16));
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (inside && column + e < from.columns) x[e] = to_float<T>(source[(column + e) * from.column_step]);
+    }
+    store_shared(to + chunk_offset<kChunks>(row, chunk), x);
+  }
+}
+
+/// Rows first_row .. of `from` -> a tile [kRows, kColumns] of Tile at `to`, by all threads of the CTA. Where the memory
+/// allows it the copies are asynchronous; either way the tile is there after wait_copies and a barrier.
+/// kRowBytes: see PortableConfig::row_bytes.
+template <class Tile, class T, int kRows, int kColumns, int kThreads, int kRowBytes>
 HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thread_index) {
   const u32 thread = fresh(thread_index);
   using Raw = typename T::Raw;
   constexpr int kElements = 16 / sizeof(Raw), kChunks = kColumns / kElements;
-  if constexpr (kAligned) {
-    // Neighbouring threads take the chunks of a 128-byte (or 64-byte) piece of a row. Piece by piece: unrolled, the
+  if constexpr (sizeof(typename Tile::Raw) > sizeof(Raw)) {
+    load_widened<T, kRows, kColumns, kThreads, kRowBytes>(to, from, first_row, thread);
+  } else if constexpr (kRowBytes > int(sizeof(Raw))) {
+    // Neighbouring threads copy kRowBytes each of a 128-byte (or 64-byte) piece of a row. Piece by piece: unrolled, the
     // offsets of all pieces would need registers that the larger tiles do not have.
-    constexpr int kPiece = kChunks % 8 == 0 ? 8 : 4, kStep = kThreads / kPiece;
-    const u32 chunk = thread % kPiece;
+    constexpr int kPieceChunks = kChunks % 8 == 0 ? 8 : 4, kCopies = 16 / kRowBytes;  // of a chunk
+    constexpr int kPiece = kPieceChunks * kCopies, kStep = kThreads / kPiece, kUnroll = kRowBytes == 16 ? kRows : 4;
+    constexpr int kCopied = kRowBytes / sizeof(Raw);
+    const u32 copy_index = thread % kPiece;
 #pragma unroll 1
-    for (int piece = 0; piece < kChunks; piece += kPiece) {
-      const int column = int(piece + chunk) * kElements;
-      const int elements = max(min(from.columns - column, kElements), 0);
+    for (int piece = 0; piece < kChunks; piece += kPieceChunks) {
+      const u32 chunk = piece + copy_index / kCopies;
+      const int column = int(piece * kElements + copy_index * kCopied);
+      const int elements = max(min(from.columns - column, kCopied), 0);
       const Raw* const source = from.data + (elements > 0 ? column : 0);
-#pragma unroll
+#pragma unroll kUnroll
       for (int r = 0; r < kRows; r += kStep) {
         const int row = r + int(thread / kPiece);
         if (kRows % kStep != 0 && row >= kRows) break;
         const bool inside = first_row + row < from.rows;
-        copy_16(to + chunk_offset<kChunks>(row, piece + chunk), source + (inside ? first_row + row : 0) * from.row_step,
-                inside ? elements * int(sizeof(Raw)) : 0);
+        copy<kRowBytes>(to + chunk_offset<kChunks>(row, chunk) + copy_index % kCopies * kRowBytes,
+                        source + (inside ? first_row + row : 0) * from.row_step,
+                        inside ? elements * int(sizeof(Raw)) : 0);
       }
     }
   } else {
@@ -103,18 +135,15 @@ HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) 
   q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
 }
 
-/// s [16 * kM, kN] = Q [16 * kM, kD] K^T [kD, kN] on the tensor cores. q_rows is the warp's Q in shared memory, q its
-/// fragments where they stay in registers (kQSteps = kD / 16, else 1).
-template <class T, int kD, int kN, int kM, int kQSteps>
+/// s [16 * kM, kN] += Q [16 * kM, kPiece] K^T [kPiece, kN] on the tensor cores. q_rows is the warp's Q in shared
+/// memory, whose rows have kD columns, q its fragments where they stay in registers (kQSteps = kD / 16, else 1).
+template <class T, int kD, int kPiece, int kN, int kM, int kQSteps>
 HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at,
                                u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) s[m][i] = 0.0f;
-#pragma unroll
-  for (int step = 0; step < kD / 16; ++step) {
+  constexpr int kUnroll = kPiece > 512 ? 4 : kPiece / 16;  // the order of chunks repeats after four steps
+#pragma unroll kUnroll
+  for (int step = 0; step < kPiece / 16; ++step) {
     u32 a[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
@@ -128,7 +157,7 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 #pragma unroll
     for (int n = 0; n < kN / 16; ++n) {
       u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
-      load_matrices(b, k_at + matrices_offset<kD / 8>(16 * n, 2 * step, lane));
+      load_matrices(b, k_at + matrices_offset<kPiece / 8>(16 * n, 2 * step, lane));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         multiply_add<T>(s[m] + 8 * n, a[m], b[0], b[1]);
@@ -164,14 +193,10 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
 }
 
 /// The scores in f32: a thread has 2 * kM rows and kN / 4 keys, and takes kColumns (2 or 4) columns at a time: four
-/// need fewer loads, two fewer registers. Only d columns count.
-template <int kD, int kN, int kM, int kColumns>
+/// need fewer loads, two fewer registers. Of the piece only d columns count.
+template <int kD, int kPiece, int kN, int kM, int kColumns>
 HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at, int d, u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) s[m][i] = 0.0f;
 #pragma unroll 1
   for (int column = 0; column < d; column += kColumns) {
     float q[2 * kM][kColumns];
@@ -183,7 +208,7 @@ HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at,
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float k[kColumns];
-        load_shared(k, k_at + chunk_offset<kD / 4>(8 * n + lane % 4 * 2 + e, column / 4) + column % 4 * 4);
+        load_shared(k, k_at + chunk_offset<kPiece / 4>(8 * n + lane % 4 * 2 + e, column / 4) + column % 4 * 4);
 #pragma unroll
         for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll

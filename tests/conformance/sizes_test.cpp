@@ -69,8 +69,8 @@ CONFORMANCE(every_head_dim_is_right) {
 
 CONFORMANCE(head_dims_of_keys_and_values_may_differ) {
   for (const auto& [d, d_v] :
-       {std::pair{1, 512}, std::pair{512, 1}, std::pair{576, 512}, std::pair{192, 128}, std::pair{64, 80},
-        std::pair{17, 3}, std::pair{3, 65}, std::pair{128, 96}, std::pair{40, 129}})
+       {std::pair{1, 512}, std::pair{512, 1}, std::pair{576, 512}, std::pair{1024, 700}, std::pair{192, 128},
+        std::pair{64, 80}, std::pair{17, 3}, std::pair{3, 65}, std::pair{128, 96}, std::pair{40, 129}})
     for (const DataType type : {f32, f16, bf16})
       for (const std::int64_t s_q : {kOneQuery, kTileOfQueries}) {
         Case c = small();
