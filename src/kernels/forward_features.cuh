@@ -350,6 +350,12 @@ HEED_DEVICE void drop(const ForwardParams& p, const DropKey& key, u32 head_index
   }
 }
 
+/// A reference times `unit`, finite where the reference is.
+HEED_DEVICE float in_log2_units(float top, float unit) {
+  constexpr float kLargest = 3.402823466e38f;
+  return fabsf(top) == HEED_INFINITY ? top : fminf(fmaxf(__fmul_rn(top, unit), -kLargest), kLargest);
+}
+
 /// From a row's sums to what O is multiplied by and its log-sum-exp. `top` is the reference of the sums, in log2 units.
 struct RowEnd {
   float factor, lse;

@@ -153,10 +153,12 @@ HEED_DEVICE Sequence sequence_of_tile(const ForwardParams& p, const TileWork& wo
 template <HopperConfig C>
 struct Softmax {
   static constexpr int R = C.tile_k / 2;
+  static constexpr float kHuge = 1024.0f;  // log2 units: above it the rounding of top * c is more than 2^-15
   float top[2];    ///< reference: the maximum, or a little less
   float total[2];  ///< this thread's share of the row sums
   float shrink[2];
   bool rescale;    ///< O changes scale by `shrink`, in the whole warp
+  bool huge;       ///< a reference of the warp is so large that rounding top * c alone would show in the weights
   float top_c[2], sum[2];
 
   /// Maxima of a block; moves the reference and says whether O changes scale.
@@ -202,6 +204,8 @@ struct Softmax {
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) top_c[r] = masked && top[r] == -HEED_INFINITY ? 0.0f : top[r] * c;
+    if (!C.features.changes_scores() && (first || rescale))
+      huge = __any_sync(0xffffffffu, fabsf(top_c[0]) > kHuge || fabsf(top_c[1]) > kHuge);
   }
   /// Scores -> weights, in place; `sum` = the thread's share of the block's row sums.
   __device__ __forceinline__ void exponentiate(float (&s)[R], float c) {
@@ -210,6 +214,17 @@ struct Softmax {
       const int r = (i >> 1) & 1;
       s[i] = exp2_approx(__fmaf_rn(s[i], c, -top_c[r]));
       sum[r] = i == 0 || i == 2 ? s[i] : sum[r] + s[i];
+    }
+  }
+  /// The same for huge references: the difference first, then the factor.
+  __device__ __forceinline__ void exponentiate_differences(float (&s)[R], float c) {
+    sum[0] = sum[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int r = (i >> 1) & 1;
+      const bool hidden = top_c[r] == 0.0f && top[r] == -HEED_INFINITY;
+      s[i] = exp2_approx((s[i] - (hidden ? 0.0f : top[r])) * c);
+      sum[r] += s[i];
     }
   }
   __device__ __forceinline__ void add_sums() {
@@ -571,7 +586,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       float top[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        top[r] = softmax.top[r] == -HEED_INFINITY ? -HEED_INFINITY : softmax.top[r] * c;
+        top[r] = in_log2_units(softmax.top[r], c);
       careful_rows<F, T, T, (C.d_v + 31) / 32 * 32>(p, sequence, work.batch, work.head, first_row, top, factor, lane);
       return;
     }
@@ -630,7 +645,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       float total = softmax.total[r];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const float top = softmax.top[r] == -HEED_INFINITY ? -HEED_INFINITY : softmax.top[r] * c;
+      const float top = in_log2_units(softmax.top[r], c);
       const RowEnd end = end_row<F>(p, work.head, top, total);
       factor[r] = end.factor;
       if (p.lse && lane % 4 == 0 && row < sequence.s_q)
@@ -671,10 +686,21 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         }
       }
     };
-    auto make_weights = [&](int block) __attribute__((always_inline)) {
+    auto round_weights = [&](int block) __attribute__((always_inline)) {
       if constexpr (F.dropout) drop(p, key, work.batch * p.heads + work.head, s, warp_row, block * kN, lane);
 #pragma unroll
       for (int i = 0; i < kN / 4; ++i) weights[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+    };
+
+    // Scores -> 16-bit weights. Each branch is one interleaved stream of its own.
+    auto make_weights = [&](int block) __attribute__((always_inline)) {
+      if (!F.changes_scores() && __builtin_expect(softmax.huge, 0)) {
+        softmax.exponentiate_differences(s, c);
+        round_weights(block);
+      } else {
+        softmax.exponentiate(s, c);
+        round_weights(block);
+      }
     };
 
     // First block: no older product of this tile to overlap with.
@@ -691,9 +717,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       hide_outside_window<F, T>(rows, s, n * kN, lane);
     }
     softmax.look(s, c, true, true);
-    softmax.exponentiate(s, c);
-    softmax.add_sums();
     make_weights(n);
+    softmax.add_sums();
     if (!C.own_o_memory && C.q_buffers > 1) {  // the Q buffer before this one, once its O has left through it
       if (draining && lane == 0) {
         tma_store_wait_read<0>();
@@ -746,7 +771,6 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       wgmma_wait<0>(o);
       release_v(v.stage);
       v.next();
-      softmax.exponentiate(s, c);
       make_weights(block);
       if (C.turns == Turns::softmax) barrier_arrive(next_turn, 256);
       if (C.lazy_maximum) {
@@ -754,7 +778,6 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
           scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
           prepare_scores(block, false);
           softmax.look(s, c, false, true);
-          softmax.exponentiate(s, c);
           make_weights(block);
           careful = 8;
         }

@@ -103,14 +103,10 @@ constexpr PortableConfig portable_config(Element type, Element input, Element ou
   c.warps = 4;
   c.stages = 1;
   if (type == Element::f32) {
-    if (width <= 64) {
-      c.tile_k = heaviest ? 32 : 64;
-    } else if (width <= 128) {
-      if (heavy || row_bytes < 16 || !c.plain_copies()) c.warp_rows = 16;
-      c.tile_k = c.warp_rows == 16 || light ? 32 : 16;
-    } else {
-      c.tile_k = heavy && c.passes() > 1 ? 16 : 32;
-    }
+    const bool window_of_lengths = features.own_lengths && features.mask == MaskShape::window;
+    const bool narrow = width <= 128 && (heavy || window_of_lengths || c.passes() > 1 || (!c.plain_copies() && !light));
+    if (heavy && c.passes() > 1) c.warp_rows = 16;
+    c.tile_k = width <= 64 ? (heaviest ? 32 : 64) : narrow ? 16 : 32;
   } else if (width <= 64) {
     c.tile_k = heaviest || (heavy && c.d > 256) ? 32 : 64;
     c.stages = 2;
@@ -120,7 +116,7 @@ constexpr PortableConfig portable_config(Element type, Element input, Element ou
     const bool wide = light && !tight && row_bytes > 2;  // element by element, loads take registers
     c.tile_k = wide ? 64 : 32;
     c.stages = wide ? 1 : 2;
-    if (bias) c.warps = 8, c.warp_rows = 16;
+    if (bias || (features.dropout && !c.plain_copies())) c.warps = 8, c.warp_rows = 16;
   } else {
     c.tile_k = !heavy ? 64 : heaviest || c.passes() > 1 ? 16 : 32;
     c.warps = 8;

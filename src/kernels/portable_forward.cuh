@@ -66,12 +66,6 @@ struct KeyBlocks {
   }
 };
 
-/// A reference times `unit`, finite where the reference is.
-HEED_DEVICE float in_log2_units(float top, float unit) {
-  constexpr float kLargest = 3.402823466e38f;
-  return fabsf(top) == HEED_INFINITY ? top : fminf(fmaxf(__fmul_rn(top, unit), -kLargest), kLargest);
-}
-
 /// Scores of one of the thread's two rows -> their distances to the row's reference.
 template <int R>
 HEED_DEVICE void subtract_reference(float (&s)[R], int half, float top) {
