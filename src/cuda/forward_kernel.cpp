@@ -13,6 +13,8 @@ namespace {
 int device_of(const ForwardArgs& args, const Device& planned) {
   const PointerPlace q = place_of(args.q.data);
   const int device = q.kind == PointerPlace::device ? q.device_ordinal : planned.ordinal;
+  // That they are in GPU memory has been seen; where there is one GPU no more can be wrong.
+  if (devices().size() == 1) return device;
   for (const core::NamedView& named : core::all_views(args)) {
     if (named.view.data == nullptr) continue;
     const PointerPlace place = place_of(named.view.data);
