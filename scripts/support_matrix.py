@@ -4,7 +4,8 @@
     scripts/support_matrix.py               write both
     scripts/support_matrix.py --check       only say whether they are up to date; exit code 1 when not
 
-The result depends on the kernels that the build knows, not on which of them this machine can run.
+The result depends on the kernels that the build knows, not on which of them this machine can run. The CUDA engine lists its
+kernels where it finds a driver; for that the tests' libcuda.so.1, which has no GPU behind it, is put in front of the system's.
 """
 
 import argparse
@@ -103,6 +104,8 @@ class Build:
         self.columns += sorted({("cuda", k["arch"]) for k in self.forward if k["engine"] == "cuda"})
         self.lacking = [level for level in CPU_LEVELS if level not in known]
         unknown = known - set(CPU_LEVELS)
+        if "cuda" in self.missing:
+            sys.exit(f"support_matrix: the CUDA kernels cannot be listed: {self.missing['cuda']}\nBuild the tests first, or name a folder with libcuda.so.1 (--driver).")
         if unknown:
             sys.exit(f"support_matrix: unknown levels {', '.join(sorted(unknown))}: add them to scripts/support_matrix.py")
 
@@ -110,12 +113,14 @@ class Build:
         return [f"{ENGINES[engine]} {level}" for engine, level in self.columns]
 
     def at(self, column):
-        """Forward kernels that a machine of this level can run: its own, and on the CPU those of the levels below."""
+        """Forward kernels that a machine of this level can run: its own and those of the levels below."""
         engine, level = column
-        if engine != "cpu":
-            return [k for k in self.forward if (k["engine"], k["arch"]) == column]
-        levels = CPU_LEVELS[: CPU_LEVELS.index(level) + 1]
-        return [k for k in self.forward if k["engine"] == "cpu" and k["arch"] in levels]
+        levels = self.levels(engine)
+        levels = levels[: levels.index(level) + 1]
+        return [k for k in self.forward if k["engine"] == engine and k["arch"] in levels]
+
+    def levels(self, engine):
+        return [level for each, level in self.columns if each == engine]
 
     def covers(self, column, field, name):
         """Whether every input type that this level takes can have it."""
@@ -125,14 +130,12 @@ class Build:
         return YES if types <= can else ", ".join(t for t in TYPES if t in can) or NO
 
     def unit(self, column, data_type):
-        """How the products of this type are computed by the best kernel of this level."""
+        """How the products of this type are computed by the best kernel of this level, where math is fast."""
         engine, level = column
-        kernels = [k for k in self.at(column) if data_type in k["signature"]["types"]]
+        kernels = [k for k in self.at(column) if data_type in k["signature"]["types"] and has(k["signature"]["math"], "fast")]
         if not kernels:
             return NO
-        if engine != "cpu":
-            return ", ".join(sorted({UNITS[k["algorithm"]["unit"]] for k in kernels}))
-        best = max((k["arch"] for k in kernels), key=CPU_LEVELS.index)
+        best = max((k["arch"] for k in kernels), key=self.levels(engine).index)
         units = sorted({UNITS[k["algorithm"]["unit"]] for k in kernels if k["arch"] == best})
         return ", ".join(units) + ("" if best == level else f" ({best})")
 
@@ -146,6 +149,9 @@ def limits(build):
     lines = []
     for engine in sorted({k["engine"] for k in build.forward}):
         kernels = [k for k in build.forward if k["engine"] == engine]
+        # A family's widest: what a kernel of narrower tiles takes is taken by it, too.
+        widest = max(k["signature"]["d"]["max"] for k in kernels)
+        kernels = [k for k in kernels if k["signature"]["d"]["max"] == widest]
         dims = {(size_text(k["signature"]["d"]), size_text(k["signature"]["d_v"])) for k in kernels}
         outputs = [t for t in TYPES if any(has(k["signature"]["output_types"], t) for k in kernels)]
         for d, d_v in sorted(dims):
@@ -216,8 +222,9 @@ What is not here is answered with "not supported" and the reason, never with ano
 ## Forward: types
 
 The unit that computes the two products on a machine of each level, and in brackets the level whose kernels it runs, if that is
-not its own. A level contains those before it; the engine chooses by the machine's exact feature bits. Sums and softmax are
-f32 everywhere; `Math::accurate` computes every product in f32.
+not its own. A level contains those before it; the engine chooses by the machine's exact feature bits. GPUs newer than Hopper
+(sm_90) run the kernels of sm_80; so does Hopper where TMA cannot read the tensors or the features need more room. Sums and
+softmax are f32 everywhere; `Math::accurate` computes every product in f32.
 
 {types_table(build)}
 {limits(build)}
@@ -253,9 +260,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when something is out of date")
     parser.add_argument("--heed", default=os.environ.get("HEED", str(ROOT / "build" / "bin" / "heed")), help="the command")
+    parser.add_argument("--driver", help="a folder with a libcuda.so.1; without it tests/fake_cuda beside the command's folder")
     options = parser.parse_args()
 
-    done = subprocess.run([options.heed, "kernels", "--json"], capture_output=True, text=True, check=False)
+    driver = options.driver or str(pathlib.Path(options.heed).resolve().parents[1] / "tests" / "fake_cuda")
+    folders = [driver, os.environ.get("LD_LIBRARY_PATH", "")]
+    environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(each for each in folders if each)}
+    command = [options.heed, "kernels", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         sys.exit(f"support_matrix: {options.heed} kernels --json: {done.stderr.strip()}")
     build = Build(done.stdout)
