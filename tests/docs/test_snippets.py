@@ -57,6 +57,20 @@ def test_the_readme_c_lines_compile_and_run(tmp_path):
     build_and_run(os.environ.get("CC", "cc"), program, ".c", ["-std=c11"], tmp_path)
 
 
+def test_the_readme_gpu_lines_compile(tmp_path):
+    """They are compiled and linked, and run only where there is a GPU to have memory on: not here."""
+    (lines,) = [block for block in code_blocks(ROOT / "README.md", "cpp") if "int main" not in block]
+    program = (
+        "#include <heed/heed.hpp>\n#include <cstddef>\n"
+        "static int cudaMalloc(void**, std::size_t) { return 0; }\n"
+        "static int cudaMemset(void*, int, std::size_t) { return 0; }\n"
+        "void on_gpu(const void* q, const void* k, const void* v, void* o, void* stream) {\n"
+        f"const std::int64_t b = 1, s = 256, h = 8, h_k = 2, d = 64;\n{lines}}}\n"
+        "int main(int count, char**) { if (count > 1) on_gpu(nullptr, nullptr, nullptr, nullptr, nullptr); }\n"
+    )
+    build_and_run(os.environ.get("CXX", "c++"), program, ".cpp", ["-std=c++20"], tmp_path)
+
+
 def commands(page):
     """(command, what the page shows below it) of every `$ ...` line."""
     found = []
