@@ -4,11 +4,20 @@
 #include "cuda/driver.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace heed::cuda {
 namespace {
 
 constexpr std::size_t kLeastBytes = 4096;
+
+/// What tells streams apart. CU_STREAM_PER_THREAD is one handle for as many streams as there are threads.
+CUstream identity(CUstream stream) {
+  constexpr std::uintptr_t kPerThread = 2;
+  if (reinterpret_cast<std::uintptr_t>(stream) != kPerThread) return stream;
+  static thread_local char mine;
+  return reinterpret_cast<CUstream>(&mine);
+}
 
 /// While it lives this thread may allocate although a stream is being captured.
 class RelaxedCapture {
@@ -42,7 +51,7 @@ std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_
   check(Driver::get()->cuStreamIsCapturing(stream, &capturing), "asking whether the stream is being captured");
   const std::lock_guard lock(mutex_);
   if (capturing != CaptureStatus::none) return allocate(device, bytes);
-  std::span<std::byte>& workspace = of_stream_[{device, stream}];
+  std::span<std::byte>& workspace = of_stream_[{device, identity(stream)}];
   if (workspace.size() < bytes) workspace = allocate(device, std::max(bytes, kLeastBytes));
   return workspace;
 }

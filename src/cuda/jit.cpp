@@ -50,31 +50,41 @@ std::string Jit::source_key(const KernelSource& source, const std::string& arch)
 
 std::shared_ptr<const CompiledKernel> Jit::get(const KernelSource& source, const std::string& arch) {
   const std::string key = source_key(source, arch);
-  std::promise<Result> promise;
-  std::shared_future<Result> begun;
+  std::promise<Outcome> promise;
+  std::shared_future<Outcome> begun;
   {
     const std::scoped_lock lock(mutex_);
     Work& work = works_[key];
-    if (work.result.valid() &&
-        (work.process == getpid() || work.result.wait_for(std::chrono::seconds(0)) == std::future_status::ready)) {
-      begun = work.result;
+    if (work.outcome.valid() &&
+        (work.process == getpid() || work.outcome.wait_for(std::chrono::seconds(0)) == std::future_status::ready)) {
+      begun = work.outcome;
     } else {
       work = {promise.get_future().share(), getpid()};
     }
   }
-  if (begun.valid()) return begun.get();
+  if (begun.valid()) {
+    const Outcome& outcome = begun.get();
+    if (outcome.kernel == nullptr) throw Error(outcome.code, outcome.error);
+    return outcome.kernel;
+  }
 
-  try {
-    Result result = make(source, arch, key);
-    promise.set_value(result);
-    return result;
-  } catch (...) {
-    // Those who wait get this error; who asks later tries again.
+  // Those who wait get this one's error; who asks later tries again.
+  const auto give_up = [&](ErrorCode code, std::string error) {
     {
       const std::scoped_lock lock(mutex_);
       works_.erase(key);
     }
-    promise.set_exception(std::current_exception());
+    promise.set_value({nullptr, code, std::move(error)});
+  };
+  try {
+    Result result = make(source, arch, key);
+    promise.set_value({.kernel = result, .error = {}});
+    return result;
+  } catch (const Error& error) {
+    give_up(error.code(), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    give_up(ErrorCode::internal, error.what());
     throw;
   }
 }

@@ -6,6 +6,8 @@
 #include "cuda/resources.hpp"
 #include "dispatch/fork_safe_mutex.hpp"
 
+#include <heed/error.hpp>
+
 #include <sys/types.h>
 
 #include <atomic>
@@ -68,8 +70,14 @@ class Jit {
 
  private:
   using Result = std::shared_ptr<const CompiledKernel>;
+  /// A kernel, or why there is none: told as a text, so that everyone who waits throws an error of their own.
+  struct Outcome {
+    Result kernel;
+    ErrorCode code = ErrorCode::internal;
+    std::string error;
+  };
   struct Work {
-    std::shared_future<Result> result;
+    std::shared_future<Outcome> outcome;
     pid_t process;  ///< in the child of a fork nobody goes on with what its parent had begun
   };
   Result make(const KernelSource& source, const std::string& arch, const std::string& key);
