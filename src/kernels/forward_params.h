@@ -70,7 +70,7 @@ struct ForwardParams {
   unsigned short* randval;  ///< [b, h, s_q, s_k], for the kernel that writes it
   Steps randval_steps;
 
-  // The Hopper family alone.
+  // The schedule. The maps, the counter and `light` are the Hopper family's alone.
   MapSteps q_map, k_map, v_map, o_map;
   unsigned* counter;  ///< dynamic schedule: zero before a launch, zero after it
   int row_tiles;      ///< of a batch entry's s_q rows
