@@ -11,6 +11,20 @@
 
 namespace heed::kernels {
 
+/// The tag of an element type.
+template <Element E>
+struct TagOf {
+  using Type = f32;
+};
+template <>
+struct TagOf<Element::f16> {
+  using Type = f16;
+};
+template <>
+struct TagOf<Element::bf16> {
+  using Type = bf16;
+};
+
 HEED_DEVICE int index_at(const Indices& list, int i) {
   if (list.wide) {
     const i64 value = static_cast<const i64*>(list.data)[i * list.step];

@@ -8,25 +8,11 @@
 
 #include "forward_features.cuh"
 #include "hopper_config.h"
+#include "mma.cuh"
 #include "ptx.cuh"
 #include "wgmma.cuh"
 
 namespace heed::kernels {
-
-template <Element>
-struct ElementOf;
-template <>
-struct ElementOf<Element::f32> {
-  using T = f32;
-};
-template <>
-struct ElementOf<Element::f16> {
-  using T = f16;
-};
-template <>
-struct ElementOf<Element::bf16> {
-  using T = bf16;
-};
 
 /// A place in a ring of N stages, and the parity of the current turn.
 template <int N>
@@ -275,17 +261,16 @@ HEED_DEVICE void scores_of_warp(float (&s)[C.tile_k / 2], u32 q_rows, u32 k_at, 
   for (int step = 0; step < C.d / 16; ++step) {
     u32 a[4];
     const u32 q_group = 2 * step + (lane >> 4);
-    load_matrix_x4(q_rows + (q_group / 8) * (64 * 128) + (lane & 15) * 128 + (((q_group % 8) ^ (lane & 7)) * 16), a[0],
-                   a[1], a[2], a[3]);
+    load_matrices(a, q_rows + (q_group / 8) * (64 * 128) + (lane & 15) * 128 + (((q_group % 8) ^ (lane & 7)) * 16));
     const u32 k_group = 2 * step + ((lane >> 3) & 1);
     const u32 k_rows = k_at + (k_group / 8) * (C.tile_k * 128) + ((lane & 7) + ((lane & 16) >> 1)) * 128 +
                        (((k_group % 8) ^ (lane & 7)) * 16);
 #pragma unroll
     for (int n = 0; n < C.tile_k / 16; ++n) {
       u32 b[4];
-      load_matrix_x4(k_rows + n * 16 * 128, b[0], b[1], b[2], b[3]);
-      mma_16x8x16<T>(s[8 * n], s[8 * n + 1], s[8 * n + 2], s[8 * n + 3], a, b[0], b[1]);
-      mma_16x8x16<T>(s[8 * n + 4], s[8 * n + 5], s[8 * n + 6], s[8 * n + 7], a, b[2], b[3]);
+      load_matrices(b, k_rows + n * 16 * 128);
+      multiply_add<T>(s + 8 * n, a, b[0], b[1]);
+      multiply_add<T>(s + 8 * n + 4, a, b[2], b[3]);
     }
   }
 }
@@ -294,7 +279,7 @@ template <HopperConfig C>
 HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, const TensorMap& map_v,
                                 const TensorMap& map_o, const ForwardParams& p) {
   static_assert(C.impossible() == nullptr, "this combination of knobs cannot be compiled");
-  using T = typename ElementOf<C.type>::T;
+  using T = typename TagOf<C.type>::Type;
   static constexpr ForwardFeatures F = C.features;
   static constexpr int kWgs = C.warpgroups, kN = C.tile_k;
   extern __shared__ __align__(1024) u8 shared[];
@@ -564,9 +549,11 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 #pragma unroll
       for (int i = 0; i < C.d / 16; ++i) {
         const u32 group = 2 * i + (lane >> 4);
-        load_matrix_x4(base + slot * C.q_bytes() + warp * 16 * 128 + matrix_row + (group / 8) * (64 * 128) +
-                           (((group % 8) ^ (lane & 7)) * 16),
-                       q_registers[4 * i], q_registers[4 * i + 1], q_registers[4 * i + 2], q_registers[4 * i + 3]);
+        u32 four[4];
+        load_matrices(four, base + slot * C.q_bytes() + warp * 16 * 128 + matrix_row + (group / 8) * (64 * 128) +
+                           (((group % 8) ^ (lane & 7)) * 16));
+#pragma unroll
+        for (int r = 0; r < 4; ++r) q_registers[4 * i + r] = four[r];
       }
     }
     if (more) mbarrier_wait(k_full + 8 * k.stage, k.phase);

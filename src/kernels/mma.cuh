@@ -1,4 +1,4 @@
-// The instructions of the portable family, sm_80 and up: asynchronous copies, shared memory in 16-byte chunks,
+// Instructions of sm_80 and up, for both families: asynchronous copies, shared memory in 16-byte chunks,
 // ldmatrix, mma.sync. Each touches shared memory by its 32-bit address.
 #pragma once
 

@@ -12,19 +12,6 @@
 
 namespace heed::kernels {
 
-template <Element E>
-struct TagOf {
-  using Type = f32;
-};
-template <>
-struct TagOf<Element::f16> {
-  using Type = f16;
-};
-template <>
-struct TagOf<Element::bf16> {
-  using Type = bf16;
-};
-
 struct PortableTile {
   int row_tile, head, batch;
 };

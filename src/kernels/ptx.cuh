@@ -1,5 +1,5 @@
 // One function per instruction of sm_90 that C++ has no name for: mbarriers, the tensor copy engine (TMA), named
-// barriers, register budgets, matrix loads and stores. Addresses are shared-memory addresses as u32.
+// barriers, register budgets, matrix stores. What older GPUs have too is in mma.cuh. Addresses are shared-memory addresses as u32.
 #pragma once
 
 #include "numbers.cuh"
@@ -35,7 +35,6 @@ HEED_DEVICE void barrier_arrive(u32 id, u32 threads) {
 }
 
 // ---- mbarriers ----
-HEED_DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 HEED_DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -100,12 +99,6 @@ HEED_DEVICE void tma_store_wait_read() {
 HEED_DEVICE void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- matrices in shared memory ----
-HEED_DEVICE void load_matrix_x4(u32 address, u32& a, u32& b, u32& c, u32& d) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-               : "r"(address)
-               : "memory");
-}
 HEED_DEVICE void store_matrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
@@ -121,26 +114,6 @@ HEED_DEVICE uint4 load_shared_16(u32 address) {
 }
 HEED_DEVICE void store_shared_zero_16(u32 address) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
-}
-
-/// C [16 x 8] += A [16 x 16] B [16 x 8] by one warp.
-template <class T>
-HEED_DEVICE void mma_16x8x16(float& c0, float& c1, float& c2, float& c3, const u32 (&a)[4], u32 b0, u32 b1);
-template <>
-__device__ __forceinline__ void mma_16x8x16<f16>(float& c0, float& c1, float& c2, float& c3, const u32 (&a)[4], u32 b0,
-                                                 u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-__device__ __forceinline__ void mma_16x8x16<bf16>(float& c0, float& c1, float& c2, float& c3, const u32 (&a)[4], u32 b0,
-                                                  u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 }  // namespace heed::kernels
