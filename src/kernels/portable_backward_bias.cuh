@@ -4,7 +4,7 @@
 // goes over the batch entries, heads and rows that share them, in order. Entries that nobody sees are 0.
 #pragma once
 
-#include "backward_features.cuh"
+#include "portable_backward_features.cuh"
 #include "portable_backward_tiles.cuh"
 #include "portable_schedule.cuh"
 
@@ -17,16 +17,15 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
   using Input = typename TagOf<C.input>::Type;
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
-  using InputRaw = typename Input::Raw;
   constexpr ForwardFeatures F = C.features;
-  using Bias = typename TagOf<F.bias == BiasType::f32 ? Element::f32 : C.input>::Type;
+  using Bias = typename TagOf<C.d_bias>::Type;
   using BiasRaw = typename Bias::Raw;
   constexpr int kPiece = C.piece, kTile = C.tile(), kN = C.block, kM = C.warp_rows / 16, kThreads = C.threads();
 
   const ForwardParams& p = bp.forward;
   extern __shared__ __align__(128) u8 heed_shared[];
-  const u32 rows_at = shared_address(heed_shared);                     // [tile, piece] of Q or dO
-  const u32 keys_at = rows_at + C.owned_bytes();                       // [block, piece] of K or V
+  const u32 rows_at = shared_address(heed_shared);  // [tile, piece] of Q or dO
+  const u32 keys_at = rows_at + C.owned_bytes();    // [block, piece] of K or V
   float* const sums = reinterpret_cast<float*>(heed_shared + C.owned_bytes() + C.block_bytes());  // [warps, block]
   const u32 thread = threadIdx.x;
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
@@ -55,18 +54,10 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
 #pragma unroll 1
       for (int head = own_head; head < last_head; ++head) {
         const int kv_head = head / p.group;
-        const Matrix<Input> queries{static_cast<const InputRaw*>(p.q) + batch * p.q_steps.batch +
-                                        head * p.q_steps.head + q.q_row * p.q_steps.row,
-                                    p.q_steps.row, p.q_steps.column, q.s_q, p.d};
-        const Matrix<Output> outputs{static_cast<const typename Output::Raw*>(bp.d_o) + batch * bp.d_o_steps.batch +
-                                         head * bp.d_o_steps.head + q.q_row * bp.d_o_steps.row,
-                                     bp.d_o_steps.row, bp.d_o_steps.column, q.s_q, p.d_v};
-        const Matrix<Input> keys{static_cast<const InputRaw*>(p.k) + batch * p.k_steps.batch +
-                                     kv_head * p.k_steps.head + q.k_row * p.k_steps.row,
-                                 p.k_steps.row, p.k_steps.column, q.s_k, p.d};
-        const Matrix<Input> values{static_cast<const InputRaw*>(p.v) + batch * p.v_steps.batch +
-                                       kv_head * p.v_steps.head + q.k_row * p.v_steps.row,
-                                   p.v_steps.row, p.v_steps.column, q.s_k, p.d_v};
+        const Matrix<Input> queries = matrix_of<Input>(p.q, p.q_steps, batch, head, q.q_row, q.s_q, p.d);
+        const Matrix<Output> outputs = matrix_of<Output>(bp.d_o, bp.d_o_steps, batch, head, q.q_row, q.s_q, p.d_v);
+        const Matrix<Input> keys = matrix_of<Input>(p.k, p.k_steps, batch, kv_head, q.k_row, q.s_k, p.d);
+        const Matrix<Input> values = matrix_of<Input>(p.v, p.v_steps, batch, kv_head, q.k_row, q.s_k, p.d_v);
         const i64 first_place = head * bp.row_space + row_start(p, q, batch);
 #pragma unroll 1
         for (int first_row = own_row; first_row < rows_end; first_row += kTile) {
@@ -81,9 +72,9 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
           clear(s);
           clear(dp);
           multiply_in_pieces<T, kTile, kN, kPiece, kThreads, C.row_bytes, kN, kM>(s, at, queries, first_row, keys,
-                                                                                 first_key, mine, thread, lane);
+                                                                                  first_key, mine, thread, lane);
           multiply_in_pieces<T, kTile, kN, kPiece, kThreads, C.row_bytes, kN, kM>(dp, at, outputs, first_row, values,
-                                                                                 first_key, mine, thread, lane);
+                                                                                  first_key, mine, thread, lane);
           if (!mine) continue;
           const bool edge = first_key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(warp_row)) ||
                             (F.mask == MaskShape::window && first_key < q.begin(warp_row + C.warp_rows - 1));
@@ -102,7 +93,10 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
             float no_sums[2];
 #pragma unroll
             for (int n = 0; n < kN / 16; ++n) {
-              const ScoreTile place{warp_row + 16 * m, int(fresh(first_key)) + 16 * n, q.s_k, edge,
+              const ScoreTile place{warp_row + 16 * m,
+                                    int(fresh(first_key)) + 16 * n,
+                                    q.s_k,
+                                    edge,
                                     u32(batch) * p.heads + head,
                                     {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}};
               differentiate<C.part, F, Input>(p, rows, states, place, eighth(s[m], n), eighth(dp[m], n), no_sums, lane);
@@ -114,8 +108,8 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
       }
     }
 
-    BiasRaw* const out = static_cast<BiasRaw*>(bp.d_bias) + own_batch * bp.d_bias_steps.batch +
-                         own_head * bp.d_bias_steps.head;
+    BiasRaw* const out =
+        static_cast<BiasRaw*>(bp.d_bias) + own_batch * bp.d_bias_steps.batch + own_head * bp.d_bias_steps.head;
     const i64 step = bp.d_bias_steps.column;
     if (one_row) {  // over the rows of a warp, then over the warps
       __syncthreads();

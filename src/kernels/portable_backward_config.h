@@ -26,6 +26,7 @@ struct PortableBackwardConfig {
   Element type = Element::f16;    ///< of the products and of the tiles in shared memory
   Element input = Element::f16;   ///< of q, k, v and their gradients: `type`, or a 16-bit type widened to f32
   Element output = Element::f16;  ///< of o and dO
+  Element d_bias = Element::f32;  ///< of dBias: `bias`
   int d = 128, d_v = 128;         ///< tiles that cover the head dims; 0: any
   int warps = 8;
   int warp_rows = 16;  ///< 16 or 32

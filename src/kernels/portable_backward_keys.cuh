@@ -1,11 +1,12 @@
 // dK and dV for every GPU from sm_80 on: dV = P^T dO, dK = scale * dS^T Q, summed over the query heads of a group.
 //
 // One CTA owns C.tile() keys of one key/value head, each warp its own 16 or 32. It goes over the query heads of the
-// group and over the blocks of query rows that see one of its keys; their Q, dO, LSE and D come by cp.async into a ring.
-// S = Q K^T and dP = dO V^T are computed anew for C.step rows at a time.
+// group and over the blocks of query rows that see one of its keys; their Q, dO, LSE and D come by cp.async into a
+// ring. S = Q K^T and dP = dO V^T are computed anew for C.step rows at a time.
 #pragma once
 
-#include "backward_features.cuh"
+#include "portable_backward_features.cuh"
+#include "portable_backward_careful.cuh"
 #include "portable_backward_tiles.cuh"
 
 namespace heed::kernels {
@@ -28,25 +29,24 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
   using Input = typename TagOf<C.input>::Type;
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
-  using InputRaw = typename Input::Raw;
-  using OutputRaw = typename Output::Raw;
   constexpr ForwardFeatures F = C.features;
   constexpr bool kPieces = C.in_pieces();
   constexpr int kD = kPieces ? C.piece : C.d, kDv = kPieces ? C.piece : C.d_v;  // columns of tiles
-  constexpr int kDSum = C.has_keys() ? C.pass_d() : 16, kDvSum = C.has_values() ? C.pass_d_v() : 16;
+  constexpr int kDSum = C.has_keys() ? C.pass_d() : 32, kDvSum = C.has_values() ? C.pass_d_v() : 32;
   constexpr int kTile = C.tile(), kBlock = C.block, kStep = C.step, kM = C.step / 16, kK = C.warp_rows / 16;
   constexpr int kThreads = C.threads(), kRowBytes = C.row_bytes, kStages = C.stages;
   constexpr u32 kBytes = sizeof(Raw), kBlockBytes = C.block_bytes();
 
   const ForwardParams& p = bp.forward;
   extern __shared__ __align__(128) u8 heed_shared[];
-  const u32 k_at = shared_address(heed_shared);       // [tile, d], or a piece of K or V
-  const u32 v_at = k_at + kTile * kD * kBytes;        // [tile, d_v]; not for dV alone
-  const u32 ring_at = k_at + C.owned_bytes();         // [stages]: Q [block, d], dO [block, d_v], or a piece of either
+  const u32 k_at = shared_address(heed_shared);  // [tile, d], or a piece of K or V
+  const u32 v_at = k_at + kTile * kD * kBytes;   // [tile, d_v]; not for dV alone
+  const u32 ring_at = k_at + C.owned_bytes();    // [stages]: Q [block, d], dO [block, d_v], or a piece of either
   const u32 stats_at = ring_at + kStages * kBlockBytes;  // [stages]: LSE [block], D [block]
   const u32 thread = threadIdx.x;
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
-  const u32 weights_at = stats_at + kStages * C.stats_bytes() + warp * C.warp_rows * kStep * 4;  // [warp_rows, step], f32
+  const u32 weights_at =
+      stats_at + kStages * C.stats_bytes() + warp * C.warp_rows * kStep * 4;  // [warp_rows, step], f32
 
   const int kv_heads = p.heads / p.group;
   const int passes = kPieces ? ((C.has_keys() ? p.d : p.d_v) + C.pass - 1) / C.pass : 1;
@@ -67,21 +67,13 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
     const int first_block = range.begin / kBlock;
     const int blocks = max((range.end + kBlock - 1) / kBlock - first_block, 0), count = blocks * p.group;
 
-    const Matrix<Input> keys{static_cast<const InputRaw*>(p.k) + batch * p.k_steps.batch + kv_head * p.k_steps.head +
-                                 q.k_row * p.k_steps.row,
-                             p.k_steps.row, p.k_steps.column, q.s_k, p.d};
-    const Matrix<Input> values{static_cast<const InputRaw*>(p.v) + batch * p.v_steps.batch + kv_head * p.v_steps.head +
-                                   q.k_row * p.v_steps.row,
-                               p.v_steps.row, p.v_steps.column, q.s_k, p.d_v};
+    const Matrix<Input> keys = matrix_of<Input>(p.k, p.k_steps, batch, kv_head, q.k_row, q.s_k, p.d);
+    const Matrix<Input> values = matrix_of<Input>(p.v, p.v_steps, batch, kv_head, q.k_row, q.s_k, p.d_v);
     const auto queries = [&](int head) {
-      return Matrix<Input>{static_cast<const InputRaw*>(p.q) + batch * p.q_steps.batch + head * p.q_steps.head +
-                               q.q_row * p.q_steps.row,
-                           p.q_steps.row, p.q_steps.column, q.s_q, p.d};
+      return matrix_of<Input>(p.q, p.q_steps, batch, head, q.q_row, q.s_q, p.d);
     };
     const auto outputs = [&](int head) {
-      return Matrix<Output>{static_cast<const OutputRaw*>(bp.d_o) + batch * bp.d_o_steps.batch +
-                                head * bp.d_o_steps.head + q.q_row * bp.d_o_steps.row,
-                            bp.d_o_steps.row, bp.d_o_steps.column, q.s_q, p.d_v};
+      return matrix_of<Output>(bp.d_o, bp.d_o_steps, batch, head, q.q_row, q.s_q, p.d_v);
     };
     const auto head_of = [&](int i) { return kv_head * p.group + i / blocks; };
     const auto row_of = [&](int i) { return (first_block + i % blocks) * kBlock; };
@@ -145,7 +137,7 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
         if constexpr (kPieces) {
           const PieceTiles at{ring_at, k_at, ring_at, k_at + warp * C.warp_rows * kD * kBytes};
           multiply_in_pieces<T, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(s, at, queries(head), row, keys,
-                                                                                    first_key, seen, thread, lane);
+                                                                                     first_key, seen, thread, lane);
           if constexpr (C.has_scores())
             multiply_in_pieces<T, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
                 dp, at, outputs(head), row, values, first_key, seen, thread, lane);
@@ -157,16 +149,15 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
           }
           if (!seen) continue;
         } else {
-          multiply_rows<T, kD, 16 * kK, kM>(s, q_at + within * kD * kBytes,
-                                            k_at + warp * C.warp_rows * kD * kBytes, p.d, lane);
+          multiply_rows<T, kD, 16 * kK, kM>(s, q_at + within * kD * kBytes, k_at + warp * C.warp_rows * kD * kBytes,
+                                            p.d, lane);
           if constexpr (C.has_scores())
             multiply_rows<T, kDv, 16 * kK, kM>(dp, do_at + within * kDv * kBytes,
                                                v_at + warp * C.warp_rows * kDv * kBytes, p.d_v, lane);
         }
 
-        const bool edge =
-            warp_key + C.warp_rows > (F.mask == MaskShape::none ? q.s_k : q.end(row)) ||
-            (F.mask == MaskShape::window && warp_key < q.begin(row + kStep - 1));
+        const bool edge = warp_key + C.warp_rows > (F.mask == MaskShape::none ? q.s_k : q.end(row)) ||
+                          (F.mask == MaskShape::window && warp_key < q.begin(row + kStep - 1));
         const u32 lse_at = stats_at + (slot * 2 * kBlock + within) * 4;
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
@@ -189,7 +180,11 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
           float no_sums[2];
 #pragma unroll
           for (int k = 0; k < kK; ++k) {
-            const ScoreTile at{row + 16 * m, warp_key + 16 * k, q.s_k, edge, u32(batch) * p.heads + head,
+            const ScoreTile at{row + 16 * m,
+                               warp_key + 16 * k,
+                               q.s_k,
+                               edge,
+                               u32(batch) * p.heads + head,
                                {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}};
             differentiate<C.part, F, Input>(p, rows, states, at, eighth(s[m], k), eighth(dp[m], k), no_sums, lane);
           }
@@ -210,21 +205,37 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
     }
 
     if (warp_key < q.s_k) {
+      const Rows<Input> dk_rows = rows_to<Input>(bp.dk, bp.dk_steps, batch, kv_head, q.k_row, q.s_k, p.d);
+      const Rows<Input> dv_rows = rows_to<Input>(bp.dv, bp.dv_steps, batch, kv_head, q.k_row, q.s_k, p.d_v);
+      const float scale[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
+      u32 careful = 0;  // bits 2 * k and 2 * k + 1: dK and dV of these 16 keys have met a hidden row that is no number
 #pragma unroll
       for (int k = 0; k < kK; ++k) {
+        const bool counts = warp_key + 16 * k + lane / 4 < q.s_k;
         if constexpr (C.has_keys()) {
-          const Rows<Input> to{static_cast<InputRaw*>(bp.dk) + batch * bp.dk_steps.batch + kv_head * bp.dk_steps.head +
-                                   q.k_row * bp.dk_steps.row,
-                               bp.dk_steps.row, bp.dk_steps.column, q.s_k, p.d};
-          const float factor[2] = {p.scale, p.scale};
-          store_rows<T, Input, kDSum>(to, warp_key + 16 * k, first_column, dk[k], factor, lane);
+          if (F.hides() && spoilt(dk[k], counts)) {
+            careful |= 1u << 2 * k;
+          } else {
+            store_rows<T, Input, kDSum>(dk_rows, warp_key + 16 * k, first_column, dk[k], scale, lane);
+          }
         }
         if constexpr (C.has_values()) {
-          const Rows<Input> to{static_cast<InputRaw*>(bp.dv) + batch * bp.dv_steps.batch + kv_head * bp.dv_steps.head +
-                                   q.k_row * bp.dv_steps.row,
-                               bp.dv_steps.row, bp.dv_steps.column, q.s_k, p.d_v};
-          const float factor[2] = {1.0f, 1.0f};
-          store_rows<T, Input, kDvSum>(to, warp_key + 16 * k, first_column, dv[k], factor, lane);
+          if (F.hides() && spoilt(dv[k], counts)) {
+            careful |= 2u << 2 * k;
+          } else {
+            store_rows<T, Input, kDvSum>(dv_rows, warp_key + 16 * k, first_column, dv[k], one, lane);
+          }
+        }
+      }
+      if constexpr (F.hides()) {
+#pragma unroll 1
+        for (int k = 0; careful != 0; ++k, careful >>= 2) {
+          if (C.has_keys() && careful % 2 != 0)
+            careful_keys<true, F, T, Input, Output, kDSum>(bp, fresh(batch), fresh(kv_head), warp_key + 16 * k,
+                                                           first_column, fresh(lane));
+          if (C.has_values() && careful / 2 % 2 != 0)
+            careful_keys<false, F, T, Input, Output, kDvSum>(bp, fresh(batch), fresh(kv_head), warp_key + 16 * k,
+                                                             first_column, fresh(lane));
         }
       }
     }

@@ -5,7 +5,8 @@
 // S = Q K^T and dP = dO V^T are computed anew.
 #pragma once
 
-#include "backward_features.cuh"
+#include "portable_backward_features.cuh"
+#include "portable_backward_careful.cuh"
 #include "portable_backward_tiles.cuh"
 #include "portable_schedule.cuh"
 
@@ -18,7 +19,6 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
   using Input = typename TagOf<C.input>::Type;
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
-  using InputRaw = typename Input::Raw;
   constexpr ForwardFeatures F = C.features;
   constexpr bool kPieces = C.in_pieces();
   constexpr int kD = kPieces ? C.piece : C.d, kDv = kPieces ? C.piece : C.d_v, kDSum = C.pass_d();
@@ -58,22 +58,15 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
     const int clear_begin = F.mask == MaskShape::window ? q.begin(warp_row + C.warp_rows - 1) : 0;
 
     const int kv_head = t.head / p.group;
-    const Matrix<Input> queries{static_cast<const InputRaw*>(p.q) + t.batch * p.q_steps.batch +
-                                    t.head * p.q_steps.head + q.q_row * p.q_steps.row,
-                                p.q_steps.row, p.q_steps.column, q.s_q, p.d};
-    const Matrix<Output> outputs{static_cast<const typename Output::Raw*>(bp.d_o) + t.batch * bp.d_o_steps.batch +
-                                     t.head * bp.d_o_steps.head + q.q_row * bp.d_o_steps.row,
-                                 bp.d_o_steps.row, bp.d_o_steps.column, q.s_q, p.d_v};
-    const Matrix<Input> keys{static_cast<const InputRaw*>(p.k) + t.batch * p.k_steps.batch + kv_head * p.k_steps.head +
-                                 q.k_row * p.k_steps.row,
-                             p.k_steps.row, p.k_steps.column, q.s_k, p.d};
-    const Matrix<Input> values{static_cast<const InputRaw*>(p.v) + t.batch * p.v_steps.batch +
-                                   kv_head * p.v_steps.head + q.k_row * p.v_steps.row,
-                               p.v_steps.row, p.v_steps.column, q.s_k, p.d_v};
+    const Matrix<Input> queries = matrix_of<Input>(p.q, p.q_steps, t.batch, t.head, q.q_row, q.s_q, p.d);
+    const Matrix<Output> outputs = matrix_of<Output>(bp.d_o, bp.d_o_steps, t.batch, t.head, q.q_row, q.s_q, p.d_v);
+    const Matrix<Input> keys = matrix_of<Input>(p.k, p.k_steps, t.batch, kv_head, q.k_row, q.s_k, p.d);
+    const Matrix<Input> values = matrix_of<Input>(p.v, p.v_steps, t.batch, kv_head, q.k_row, q.s_k, p.d_v);
     const auto load_block = [&](int i, int slot) {
       const u32 at = ring_at + slot * kBlockBytes;
       load_tile<T, Input, kBlock, kD, kThreads, kRowBytes>(at, keys, blocks.at(i) * kBlock, thread);
-      load_tile<T, Input, kBlock, kDv, kThreads, kRowBytes>(at + kBlock * kD * kBytes, values, blocks.at(i) * kBlock, thread);
+      load_tile<T, Input, kBlock, kDv, kThreads, kRowBytes>(at + kBlock * kD * kBytes, values, blocks.at(i) * kBlock,
+                                                            thread);
     };
     if constexpr (!kPieces) {
       if (blocks.count > 0) {
@@ -119,7 +112,8 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
 #pragma unroll 1
       for (int within = 0; within < kBlock; within += kN) {
         const int first_key = blocks.at(i) * kBlock + within;
-        const bool seen = first_key < my_end && (F.mask != MaskShape::window || first_key + kN > my_begin || first_key < my_sink);
+        const bool seen =
+            first_key < my_end && (F.mask != MaskShape::window || first_key + kN > my_begin || first_key < my_sink);
         if (!kPieces && !seen) continue;
 
         float s[kM][kN / 2], dp[kM][kN / 2];  // [warp_rows, step]: products, then P and dS
@@ -128,9 +122,9 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
         if constexpr (kPieces) {
           const PieceTiles at{q_at, ring_at, my_q_at, ring_at};
           multiply_in_pieces<T, kTile, kN, kD, kThreads, kRowBytes, kN, kM>(s, at, queries, first_row, keys, first_key,
-                                                                           seen, thread, lane);
+                                                                            seen, thread, lane);
           multiply_in_pieces<T, kTile, kN, kD, kThreads, kRowBytes, kN, kM>(dp, at, outputs, first_row, values,
-                                                                           first_key, seen, thread, lane);
+                                                                            first_key, seen, thread, lane);
           load_columns<T, kN, kDSum, kThreads, kRowBytes>(ring_at, keys, first_key, first_column, thread);
           if (!seen) continue;
         } else {
@@ -148,7 +142,10 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
           }
 #pragma unroll
           for (int n = 0; n < kN / 16; ++n) {
-            const ScoreTile at{warp_row + 16 * m, int(fresh(first_key)) + 16 * n, q.s_k, edge,
+            const ScoreTile at{warp_row + 16 * m,
+                               int(fresh(first_key)) + 16 * n,
+                               q.s_k,
+                               edge,
                                u32(t.batch) * p.heads + t.head,
                                {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}};
             differentiate<C.part, F, Input>(p, rows, states[m], at, eighth(s[m], n), eighth(dp[m], n), slope_sums[m],
@@ -166,13 +163,16 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
     }
 
     if (warp_row < q.s_q) {
-      const Rows<Input> to{static_cast<InputRaw*>(bp.dq) + t.batch * bp.dq_steps.batch + t.head * bp.dq_steps.head +
-                               q.q_row * bp.dq_steps.row,
-                           bp.dq_steps.row, bp.dq_steps.column, q.s_q, p.d};
+      const Rows<Input> to = rows_to<Input>(bp.dq, bp.dq_steps, t.batch, t.head, q.q_row, q.s_q, p.d);
       const float factor[2] = {p.scale, p.scale};
+      u32 careful = 0;  // bit m: dQ of these 16 rows has met a hidden K that is no number
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        store_rows<T, Input, kDSum>(to, warp_row + 16 * m, first_column, dq[m], factor, lane);
+        if (F.hides() && spoilt(dq[m], warp_row + 16 * m + lane / 4 < q.s_q)) {
+          careful |= 1u << m;
+        } else {
+          store_rows<T, Input, kDSum>(to, warp_row + 16 * m, first_column, dq[m], factor, lane);
+        }
         if constexpr (F.alibi) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
@@ -183,6 +183,13 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
             if (bp.d_slopes && first_column == 0 && lane % 4 == 0 && row < q.s_q) bp.row_part[first_place + row] = sum;
           }
         }
+      }
+      if constexpr (F.hides()) {
+#pragma unroll 1
+        for (int m = 0; careful != 0; ++m, careful >>= 1)
+          if (careful % 2 != 0)
+            careful_queries<F, T, Input, Output, kDSum>(bp, fresh(t.batch), fresh(t.head), warp_row + 16 * m,
+                                                        first_column, fresh(lane));
       }
     }
     __syncthreads();  // all are done with the tiles, before the next ones are loaded over them

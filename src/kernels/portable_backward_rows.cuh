@@ -1,12 +1,12 @@
 // What a backward pass does row by row: LSE and D before the products, and the sums over rows behind them.
 #pragma once
 
-#include "backward_features.cuh"
+#include "portable_backward_features.cuh"
 
 namespace heed::kernels {
 
-/// row_lse: log2 units, +inf where the row has no probability. row_dot: D = rowsum(dO * O) - dLSE. row_part: what the row
-/// adds to dSink. One CTA does C.tile() rows of a head.
+/// row_lse: log2 units, +inf where the row has no probability. row_dot: D = rowsum(dO * O) - dLSE. row_part: what the
+/// row adds to dSink. One CTA does C.tile() rows of a head.
 template <PortableBackwardConfig C>
 __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp) {
   static_assert(C.impossible() == nullptr && C.part == BackwardPart::rows);
@@ -36,7 +36,8 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
         int column = lane * kElements;
 #pragma unroll 1
         for (; column + kElements <= p.d_v; column += kLanes * kElements) {
-          const uint4 a = *reinterpret_cast<const uint4*>(o + column), b = *reinterpret_cast<const uint4*>(d_o + column);
+          const uint4 a = *reinterpret_cast<const uint4*>(o + column),
+                      b = *reinterpret_cast<const uint4*>(d_o + column);
           const u32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {

@@ -24,8 +24,8 @@ HEED_DEVICE void multiply_rows(float (&s)[kM][kN / 2], u32 a_at, u32 b_at, int c
 /// sums [16 * kM, kColumns] += W [16 * kM, kN] X [kN, kColumns]; x_at: X in shared memory. weights_at: [16 * kM, kN] of
 /// the warp's own, for f32.
 template <class T, int kColumns, int kN, int kM>
-HEED_DEVICE void add_product(float (&sums)[kM][kColumns / 2], const float (&weights)[kM][kN / 2], u32 weights_at, u32 x_at,
-                             int lane) {
+HEED_DEVICE void add_product(float (&sums)[kM][kColumns / 2], const float (&weights)[kM][kN / 2], u32 weights_at,
+                             u32 x_at, int lane) {
   if constexpr (sizeof(typename T::Raw) == 4) {
     multiply_values_f32<kColumns, kN, kM>(sums, weights, weights_at, x_at, lane);
   } else {
@@ -126,7 +126,7 @@ HEED_DEVICE void clear(float (&x)[kM][R]) {
 /// Eight accumulators of a 16 x 16 tile.
 template <int R>
 HEED_DEVICE float (&eighth(float (&x)[R], int n))[8] {
-  return *reinterpret_cast<float (*)[8]>(x + 8 * n);
+  return *reinterpret_cast<float(*)[8]>(x + 8 * n);
 }
 
 }  // namespace heed::kernels

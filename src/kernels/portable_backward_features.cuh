@@ -5,12 +5,27 @@
 #include "backward_params.h"
 #include "forward_features.cuh"
 #include "portable_backward_config.h"
+#include "portable_tiles.cuh"
 
 namespace heed::kernels {
 
 /// The first place of a sequence's rows in row_lse, row_dot and row_part.
 HEED_DEVICE i64 row_start(const ForwardParams& p, const Sequence& q, int b) {
   return p.start_q.data ? i64(q.q_row) : i64(b) * p.s_q;
+}
+
+/// The matrix of a gradient that belongs to one head of a sequence, which begins at physical row first_row.
+template <class T>
+HEED_DEVICE Rows<T> rows_to(void* data, const Steps& steps, int batch, int head, int first_row, int rows, int columns) {
+  return {static_cast<typename T::Raw*>(data) + batch * steps.batch + head * steps.head + first_row * steps.row,
+          steps.row, steps.column, rows, columns};
+}
+/// The same of an operand.
+template <class T>
+HEED_DEVICE Matrix<T> matrix_of(const void* data, const Steps& steps, int batch, int head, int first_row, int rows,
+                                int columns) {
+  return {static_cast<const typename T::Raw*>(data) + batch * steps.batch + head * steps.head + first_row * steps.row,
+          steps.row, steps.column, rows, columns};
 }
 
 /// Where a 16 x 16 tile is.
@@ -28,9 +43,9 @@ struct RowStates {
   float dot[2];  ///< D
 };
 
-/// s: products Q K^T -> P, with dropout's factor in it. dp: dO V^T -> dS = P * (dP - D); through the soft cap, except for
-/// dBias. Entries that are hidden become 0 whatever their operands were. A part that needs one of the two leaves the
-/// other undefined. slope_sums: what the rows add to dSlopes, for dQ.
+/// s: products Q K^T -> P, with dropout's factor in it. dp: dO V^T -> dS = P * (dP - D); through the soft cap, except
+/// for dBias. Entries that are hidden become 0 whatever their operands were. A part that needs one of the two leaves
+/// the other undefined. slope_sums: what the rows add to dSlopes, for dQ.
 template <BackwardPart kPart, ForwardFeatures F, class T>
 HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], const RowStates& states,
                                const ScoreTile& tile, float (&s)[8], float (&dp)[8], float (&slope_sums)[2], int lane) {
@@ -44,8 +59,7 @@ HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       BiasRow<F, T, 2> bias;
-      if constexpr (F.bias != BiasType::none)
-        bias.load(p, rows[half], key0, tile.s_k, tile.first_key + 16 <= tile.s_k);
+      if constexpr (F.bias != BiasType::none) bias.load(p, rows[half], key0, tile.s_k, tile.first_key + 16 <= tile.s_k);
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -88,7 +102,8 @@ HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (
     const float weight =
         exp2_approx(F.changes_scores() ? s[i] - states.lse[half] : __fmaf_rn(s[i], p.scale_log2, -states.lse[half]));
     s[i] = F.dropout ? weight * kept[i] : weight;
-    if constexpr (kScores) dp[i] = weight * (F.dropout ? __fmaf_rn(dp[i], kept[i], -states.dot[half]) : dp[i] - states.dot[half]);
+    if constexpr (kScores)
+      dp[i] = weight * (F.dropout ? __fmaf_rn(dp[i], kept[i], -states.dot[half]) : dp[i] - states.dot[half]);
   }
   if (masked) {
 #pragma unroll
