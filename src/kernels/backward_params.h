@@ -32,12 +32,19 @@ struct BackwardParams {
   long long d_sink_step;
 
   // Workspace. Row i of sequence b has the place row_start(b) + i of a head's `row_space` places.
-  float* row_lse;  ///< [h, row_space] in log2 units; +inf where a row has no probability
-  float* row_dot;  ///< [h, row_space] D
-  float* dq_sum;   ///< [h, row_space, d] the sum of dQ in f32 where several blocks add to it
-  float* row_part; ///< [2, h, row_space] what each row adds to d_slopes and d_sink
+  float* row_lse;   ///< [h, row_space] in log2 units; +inf where a row has no probability
+  float* row_dot;   ///< [h, row_space] D
+  float* dq_sum;    ///< [h, row_space, d] the sum of dQ in f32 where several blocks add to it
+  float* row_part;  ///< [2, h, row_space] what each row adds to d_slopes and d_sink
   long long row_space;
-  unsigned* counter;  ///< dynamic schedule: zero before a launch, zero after it
+
+  // The Hopper family's schedule.
+  MapSteps q_map, k_map, v_map, d_o_map, dk_map, dv_map;
+  unsigned* counter;  ///< the next tile to draw; zeroed by the kernel before
+  unsigned* turns;    ///< [h, row_space / tile_q] blocks of keys that have added to a block of dQ, where order matters
+  int row_blocks;     ///< of a batch entry's s_q rows
+  int key_tiles;      ///< of a batch entry's s_k keys
+  int section;        ///< heads whose Q, dO and dQ stay in the second-level cache together
 };
 
 }  // namespace heed::kernels
