@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 3> kMasks{"none", "right", "window"};
 constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
+constexpr std::array<std::string_view, 7> kBackwardParts{"rows",    "keys_values", "values", "keys",
+                                                         "queries", "bias",        "sums"};
 
 template <class Enum, std::size_t N>
 std::string_view text(const std::array<std::string_view, N>& names, Enum value) {
@@ -103,6 +105,34 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 )",
               text(kElements, c.type), text(kElements, c.input), text(kElements, c.output), c.d, c.d_v, c.tile_k,
               c.warps, c.warp_rows, c.stages, c.q_in_registers, c.k_pieces, c.row_bytes, initializer(c.features))};
+}
+
+KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
+  // Three kernels compute the parts of one file each, two those of another.
+  const std::string_view entry = c.owns_keys() ? "keys" : text(kBackwardParts, c.part);
+  const std::string_view file = c.part == kernels::BackwardPart::sums ? "rows" : entry;
+  const std::string head_dims = c.d_v == 0 ? "" : c.d == 0 ? fmt::format("_d{}", c.d_v) : fmt::format("_d{}_{}", c.d, c.d_v);
+  return {fmt::format("portable_bwd_{}_{}{}{}_{}x{}{}{}", text(kBackwardParts, c.part), text(kElements, c.input),
+                      c.type == c.input ? "" : "_accurate", head_dims, c.tile(), c.block,
+                      c.row_bytes == 16 ? "" : fmt::format("_by{}", c.row_bytes), suffix(c.features)),
+          fmt::format(
+              R"(#include "portable_backward_{}.cuh"
+using namespace heed::kernels;
+
+constexpr PortableBackwardConfig kConfig{{
+    .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
+    .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .stages = {}, .piece = {}, .pass = {},
+    .row_bytes = {},
+    .features = {}}};
+
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+    heed_kernel(const __grid_constant__ BackwardParams p) {{
+  portable_backward_{}<kConfig>(p);
+}}
+)",
+              file, text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input),
+              text(kElements, c.output), text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step,
+              c.stages, c.piece, c.pass, c.row_bytes, initializer(c.features), entry)};
 }
 
 KernelSource randval_source() {

@@ -2,6 +2,7 @@
 
 #include "cuda/jit.hpp"
 #include "kernels/hopper_config.h"
+#include "kernels/portable_backward_config.h"
 #include "kernels/portable_config.h"
 
 namespace heed::cuda {
@@ -10,6 +11,7 @@ namespace heed::cuda {
 /// same in short: "hopper_fwd_f16_d128_192x64_right".
 KernelSource kernel_source(const kernels::HopperConfig& config);
 KernelSource kernel_source(const kernels::PortableConfig& config);
+KernelSource kernel_source(const kernels::PortableBackwardConfig& config);
 /// The kernel that writes dropout's random words.
 KernelSource randval_source();
 

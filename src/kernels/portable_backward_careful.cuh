@@ -51,7 +51,7 @@ HEED_DEVICE PairGradients pair_gradients(const BackwardParams& bp, const RowFeat
   float kept = 1.0f;
   if constexpr (F.dropout) kept = drop_word(drop_key(p), head_index, row.row, key) < p.drop_threshold ? 0.0f : p.drop_scale;
   if (x == -HEED_INFINITY) return {0.0f, 0.0f};  // hidden by the bias
-  return {weight * kept, weight * (dp * kept - dot) * through};
+  return {weight * kept, weight * ((kept == 0.0f ? 0.0f : dp * kept) - dot) * through};
 }
 
 template <class T>

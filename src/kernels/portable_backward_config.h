@@ -163,10 +163,11 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
   const bool wide = t.type == Element::f32;
   const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
   const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
+  const bool tight = max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
   const int width = c.d > c.d_v ? c.d : c.d_v;
   const bool too_wide =
       wide ? width > 128 : width > 256 || (part == BackwardPart::keys && crowded(features) && c.d > 192);
-  if (part == BackwardPart::bias || too_wide || width == 0) {
+  if (part == BackwardPart::bias || too_wide) {
     c.d = c.d_v = 0;
     c.piece = wide ? 64 : 128;
     c.pass = part == BackwardPart::bias ? 0 : 128;
@@ -185,13 +186,14 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     c.block = 32;
     c.step = heavy ? 16 : 32;
   } else if (part == BackwardPart::queries) {
-    if (width <= 64) c.warps = 4, c.warp_rows = 32;
     c.step = width <= 64 ? 32 : width <= 128 ? 64 : c.d <= 192 ? 32 : 16;
+    if (width <= 64 && !crowded(features)) c.warps = 4, c.warp_rows = 32;
   } else if (part == BackwardPart::keys_values && width <= 64) {
-    c.step = 64;
-    if (light) c.warps = 4, c.warp_rows = 32, c.step = 32;
+    c.step = crowded(features) ? 32 : 64;
+    if (light) c.warps = 4, c.warp_rows = 32, c.step = tight && features.hides() ? 16 : 32;
   } else {
-    c.step = part == BackwardPart::keys && c.d > 192 ? 16 : 32;
+    const bool narrow = part == BackwardPart::keys_values ? tight && !light : part == BackwardPart::keys && c.d > 192;
+    c.step = narrow ? 16 : 32;
   }
   while (c.shared_bytes() > max_shared_bytes) {
     if (c.stages > 1) {

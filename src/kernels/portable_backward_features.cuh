@@ -102,8 +102,11 @@ HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (
     const float weight =
         exp2_approx(F.changes_scores() ? s[i] - states.lse[half] : __fmaf_rn(s[i], p.scale_log2, -states.lse[half]));
     s[i] = F.dropout ? weight * kept[i] : weight;
-    if constexpr (kScores)
-      dp[i] = weight * (F.dropout ? __fmaf_rn(dp[i], kept[i], -states.dot[half]) : dp[i] - states.dot[half]);
+    if constexpr (kScores) {
+      float d_weight = dp[i];
+      if constexpr (F.dropout) d_weight = kept[i] == 0.0f ? 0.0f : d_weight * kept[i];  // whatever V was
+      dp[i] = weight * (d_weight - states.dot[half]);
+    }
   }
   if (masked) {
 #pragma unroll

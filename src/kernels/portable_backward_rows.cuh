@@ -71,8 +71,9 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
     bp.row_dot[place] = sees_none ? 0.0f : dot;
     if constexpr (F.sink) {
       if (bp.d_sink) {
-        const float weight = exp2_approx((p.sink[head * p.sink_step] - lse) * kLog2e);
-        bp.row_part[p.heads * bp.row_space + place] = sees_none ? 0.0f : -weight * dot;
+        const float sink = p.sink[head * p.sink_step];
+        const bool none = sees_none || sink == -HEED_INFINITY;
+        bp.row_part[p.heads * bp.row_space + place] = none ? 0.0f : -exp2_approx((sink - lse) * kLog2e) * dot;
       }
     }
   }
