@@ -130,7 +130,7 @@ struct BackwardTypes {
 };
 
 /// So many features that the registers of the widest sums are not enough for them.
-constexpr bool crowded(const ForwardFeatures& features) { return features.weight() >= 6; }
+constexpr bool crowded(const ForwardFeatures& features) { return features.weight() >= 5; }
 
 /// dK and dV in one kernel, or in two.
 constexpr bool keys_and_values_together(const BackwardTypes& t, const ForwardFeatures& features) {

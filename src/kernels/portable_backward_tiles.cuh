@@ -63,11 +63,11 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
 #pragma unroll
       for (int n = 0; n < kColumns / 16; ++n) {
         u32 b[4];
-        load_transposed(b, x_at + matrices_offset<kColumns / 8>(16 * m, 2 * n, lane));
+        load_transposed(b, x_at + matrices_down<kColumns / 8>(16 * m, 2 * n, lane));
 #pragma unroll
         for (int k = 0; k < kK; ++k) {
-          multiply_add<T>(sums[k] + 8 * n, a[k], b[0], b[2]);
-          multiply_add<T>(sums[k] + 8 * n + 4, a[k], b[1], b[3]);
+          multiply_add<T>(sums[k] + 8 * n, a[k], b[0], b[1]);
+          multiply_add<T>(sums[k] + 8 * n + 4, a[k], b[2], b[3]);
         }
       }
     }

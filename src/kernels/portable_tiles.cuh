@@ -155,18 +155,21 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
 }
 
 /// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come
-/// row by row. The same for all operands, so that they share these offsets.
+/// row by row: as the right operand wants them, two neighbouring registers for each eight rows.
 template <int kChunks>
-HEED_DEVICE u32 matrices_offset(u32 row, u32 chunk, u32 lane) {
+HEED_DEVICE u32 matrices_across(u32 row, u32 chunk, u32 lane) {
   return chunk_offset<kChunks>(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
+}
+/// The same, column by column: as the left operand wants them, and the right one when it is transposed.
+template <int kChunks>
+HEED_DEVICE u32 matrices_down(u32 row, u32 chunk, u32 lane) {
+  return chunk_offset<kChunks>(row + lane / 8 % 2 * 8 + lane % 8, chunk + lane / 16);
 }
 
 /// The left operand Q [16, 16] of mma from rows 16 * m and columns 16 * step on.
 template <int kD>
 HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) {
-  u32 x[4];
-  load_matrices(x, q_rows + matrices_offset<kD / 8>(16 * m, 2 * step, lane));
-  q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
+  load_matrices(q, q_rows + matrices_down<kD / 8>(16 * m, 2 * step, lane));
 }
 
 /// s [16 * kM, kN] += Q [16 * kM, kPiece] K^T [kPiece, kN] on the tensor cores. q_rows is the warp's Q in shared
@@ -191,7 +194,7 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 #pragma unroll
     for (int n = 0; n < kN / 16; ++n) {
       u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
-      load_matrices(b, k_at + matrices_offset<kPiece / 8>(16 * n, 2 * step, lane));
+      load_matrices(b, k_at + matrices_across<kPiece / 8>(16 * n, 2 * step, lane));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         multiply_add<T>(s[m] + 8 * n, a[m], b[0], b[1]);
@@ -215,12 +218,12 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
       for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
 #pragma unroll
     for (int n = 0; n < kDv / 16; ++n) {
-      u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
-      load_transposed(b, v_at + matrices_offset<kDv / 8>(16 * step, 2 * n, lane));
+      u32 b[4];  // columns 0..7: keys 0..7, 8..15; columns 8..15: the same
+      load_transposed(b, v_at + matrices_down<kDv / 8>(16 * step, 2 * n, lane));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[2]);
-        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[1], b[3]);
+        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[1]);
+        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[2], b[3]);
       }
     }
   }
