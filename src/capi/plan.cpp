@@ -33,6 +33,12 @@ heed_status heed_plan_create(heed_context* context, const heed_forward_args* arg
                 [&](const Context& c, EngineChoice engine) { return c.problem(forward_args(args), engine); });
 }
 
+heed_status heed_backward_plan_create(heed_context* context, const heed_backward_args* args,
+                                      const heed_plan_options* options, heed_plan** plan) {
+  return create(context, options, plan,
+                [&](const Context& c, EngineChoice engine) { return c.problem(backward_args(args), engine); });
+}
+
 heed_status heed_plan_create_from_json(heed_context* context, const char* problem_json,
                                        const heed_plan_options* options, heed_plan** plan) {
   return create(context, options, plan, [&](const Context&, EngineChoice) {
@@ -63,5 +69,22 @@ heed_status heed_plan_run_on_stream(const heed_plan* plan, const heed_forward_ar
   return guarded([&] {
     const Plan& chosen = required(plan, "plan").plan;
     chosen.run_on_stream(forward_args(args), workspace_of(workspace, workspace_bytes), stream);
+  });
+}
+
+heed_status heed_backward_plan_run(const heed_plan* plan, const heed_backward_args* args, void* workspace,
+                                   size_t workspace_bytes, const heed_executor* executor) {
+  return guarded([&] {
+    const Plan& chosen = required(plan, "plan").plan;
+    std::optional<CallbackExecutor> storage;
+    chosen.run(backward_args(args), workspace_of(workspace, workspace_bytes), executor_of(executor, storage));
+  });
+}
+
+heed_status heed_backward_plan_run_on_stream(const heed_plan* plan, const heed_backward_args* args, void* workspace,
+                                             size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    const Plan& chosen = required(plan, "plan").plan;
+    chosen.run_on_stream(backward_args(args), workspace_of(workspace, workspace_bytes), stream);
   });
 }

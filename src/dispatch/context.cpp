@@ -1,7 +1,6 @@
 #include <heed/plan.hpp>
 
 #include "dispatch/context_impl.hpp"
-#include "dispatch/forward_family.hpp"
 #include "dispatch/place.hpp"
 #include "dispatch/plan_impl.hpp"
 
@@ -88,33 +87,51 @@ Plan Context::plan(const Problem& problem, const PlanOptions& options) { return 
 Explanation Context::explain(const Problem& problem, const PlanOptions& options) {
   if (const auto error = problem.validate()) throw *error;
   check_threads(options.threads);
-  return dispatch::kForwardFamily.explain(*impl_->registry, problem,
-                                          {.engine = options.engine, .kernel = options.kernel});
+  return dispatch::explain(*impl_->registry, problem, {.engine = options.engine, .kernel = options.kernel});
 }
 
-Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
-  if (engine == EngineChoice::automatic) engine = dispatch::engine_for(*impl_->registry, args);
+namespace {
+
+template <class Args>
+Problem problem_of(const Context::Impl& context, const Args& args, EngineChoice engine) {
+  if (engine == EngineChoice::automatic) engine = dispatch::engine_for(*context.registry, args);
   const dispatch::EngineKind kind =
       engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
-  dispatch::check_places(*impl_->registry, args, kind);
+  dispatch::check_places(*context.registry, args, kind);
   return Problem::of(args, dispatch::memory_of(kind));
 }
 
-void Context::forward(const ForwardArgs& args, const RunOptions& options) {
+const void* first_pointer(const ForwardArgs& args) { return args.q.data; }
+const void* first_pointer(const BackwardArgs& args) { return args.forward.q.data; }
+
+template <class Args>
+void run_once(Context::Impl& context, const Args& args, const RunOptions& options) {
   const EngineChoice engine =
-      options.engine == EngineChoice::automatic ? dispatch::engine_for(*impl_->registry, args) : options.engine;
-  const Problem problem = this->problem(args, engine);
-  Executor& executor = options.executor == nullptr ? impl_->pool : *options.executor;
+      options.engine == EngineChoice::automatic ? dispatch::engine_for(*context.registry, args) : options.engine;
+  const Problem problem = problem_of(context, args, engine);
+  Executor& executor = options.executor == nullptr ? context.pool : *options.executor;
   const int workers = executor.concurrency();
   if (workers < 1 || workers > ThreadPool::kMaxThreads)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the executor brings {} workers: it must be 1 to {}.", workers, ThreadPool::kMaxThreads));
-  const auto plan = impl_->plan(problem, {.engine = engine, .threads = workers});
-  if (const auto own = plan->kernel->own_workspace(args.q.data, options.stream, plan->workspace_bytes))
+  const auto plan = context.plan(problem, {.engine = engine, .threads = workers});
+  if (const auto own = plan->kernel->own_workspace(first_pointer(args), options.stream, plan->workspace_bytes))
     return plan->run(args, *own, executor, options.stream);
-  const auto workspace = impl_->workspaces.take(plan->workspace_bytes);
+  const auto workspace = context.workspaces.take(plan->workspace_bytes);
   plan->run(args, workspace.bytes(), executor, nullptr);
 }
+
+}  // namespace
+
+Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
+  return problem_of(*impl_, args, engine);
+}
+Problem Context::problem(const BackwardArgs& args, EngineChoice engine) const {
+  return problem_of(*impl_, args, engine);
+}
+
+void Context::forward(const ForwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }
+void Context::backward(const BackwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }
 
 std::vector<KernelInfo> Context::kernels(std::string_view filter) const {
   std::vector<KernelInfo> list;

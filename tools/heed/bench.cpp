@@ -120,7 +120,7 @@ Examples
   options.check = arguments.text("v") == "1";
 
   Overrides overrides;
-  for (const verify::CaseKey& key : verify::case_keys())
+  for (const verify::CaseKey& key : verify::case_keys(Operation::forward))
     if (const std::string name(key.name); arguments.given(name)) overrides[name] = arguments.text(name);
   BenchReport report;
   report.suite = arguments.positionals().front();
