@@ -17,7 +17,7 @@ HEED_DEVICE void multiply_rows(float (&s)[kM][kN / 2], u32 a_at, u32 b_at, int c
     multiply_keys_f32<kColumns, kColumns, kN, kM, (kM * kN > 512 ? 2 : 4)>(s, a_at, b_at, min(columns, kColumns), lane);
   } else {
     u32 none[kM][1][4];
-    multiply_keys<T, kColumns, kColumns, kN, kM, 1>(s, a_at, none, b_at, lane);
+    multiply_keys<T, kColumns, kColumns, kN, kM, 1, OperandOrder::by_offsets>(s, a_at, none, b_at, lane);
   }
 }
 
@@ -29,7 +29,7 @@ HEED_DEVICE void add_product(float (&sums)[kM][kColumns / 2], const float (&weig
   if constexpr (sizeof(typename T::Raw) == 4) {
     multiply_values_f32<kColumns, kN, kM>(sums, weights, weights_at, x_at, lane);
   } else {
-    multiply_values<T, kColumns, kN, kM>(sums, weights, x_at, lane);
+    multiply_values<T, kColumns, kN, kM, OperandOrder::by_offsets>(sums, weights, x_at, lane);
   }
 }
 
@@ -63,7 +63,7 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
 #pragma unroll
       for (int n = 0; n < kColumns / 16; ++n) {
         u32 b[4];
-        load_transposed(b, x_at + matrices_down<kColumns / 8>(16 * m, 2 * n, lane));
+        load_turned<kColumns, OperandOrder::by_offsets>(b, x_at, 16 * m, n, lane);
 #pragma unroll
         for (int k = 0; k < kK; ++k) {
           multiply_add<T>(sums[k] + 8 * n, a[k], b[0], b[1]);
