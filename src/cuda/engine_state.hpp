@@ -35,9 +35,7 @@ struct EngineState {
   DeviceScratch scratch;
 
   /// The architecture that kernels of the portable family are compiled for.
-  std::string portable_arch() const {
-    return portable_as_ptx ? "compute_80" : "sm_" + std::to_string(device.sm);
-  }
+  std::string portable_arch() const { return portable_as_ptx ? "compute_80" : "sm_" + std::to_string(device.sm); }
   /// Compiled, or found among what was, and on the engine's GPU.
   std::unique_ptr<LoadedKernel> load(const Compilation& compilation);
   /// Scratch memory of the GPU that holds `pointer`, for work on `stream`.

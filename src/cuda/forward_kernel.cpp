@@ -19,7 +19,8 @@ std::optional<std::span<std::byte>> CudaForwardKernel::own_workspace(const void*
 std::unique_ptr<const dispatch::Prepared> CudaForwardKernel::prepare(const Problem& problem, int) const {
   auto compiled = std::make_unique<Compiled>();
   compiled->main = state_->load(compilation(problem, state_->device));
-  if (problem.randval()) compiled->randval = state_->load({randval_source(), "sm_" + std::to_string(state_->device.sm), 0});
+  if (problem.randval())
+    compiled->randval = state_->load({randval_source(), "sm_" + std::to_string(state_->device.sm), 0});
   return compiled;
 }
 

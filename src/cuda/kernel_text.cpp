@@ -111,7 +111,9 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
   // Three kernels compute the parts of one file each, two those of another.
   const std::string_view entry = c.owns_keys() ? "keys" : text(kBackwardParts, c.part);
   const std::string_view file = c.part == kernels::BackwardPart::sums ? "rows" : entry;
-  const std::string head_dims = c.d_v == 0 ? "" : c.d == 0 ? fmt::format("_d{}", c.d_v) : fmt::format("_d{}_{}", c.d, c.d_v);
+  const std::string head_dims = c.d_v == 0 ? ""
+                                : c.d == 0 ? fmt::format("_d{}", c.d_v)
+                                           : fmt::format("_d{}_{}", c.d, c.d_v);
   return {fmt::format("portable_bwd_{}_{}{}{}_{}x{}{}{}", text(kBackwardParts, c.part), text(kElements, c.input),
                       c.type == c.input ? "" : "_accurate", head_dims, c.tile(), c.block,
                       c.row_bytes == 16 ? "" : fmt::format("_by{}", c.row_bytes), suffix(c.features)),
@@ -122,7 +124,7 @@ using namespace heed::kernels;
 constexpr PortableBackwardConfig kConfig{{
     .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
     .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .stages = {}, .piece = {}, .pass = {},
-    .row_bytes = {},
+    .operands_in_order = {}, .row_bytes = {},
     .features = {}}};
 
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
@@ -132,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 )",
               file, text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input),
               text(kElements, c.output), text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step,
-              c.stages, c.piece, c.pass, c.row_bytes, initializer(c.features), entry)};
+              c.stages, c.piece, c.pass, c.operands_in_order, c.row_bytes, initializer(c.features), entry)};
 }
 
 KernelSource randval_source() {

@@ -156,7 +156,8 @@ class PortableBackward final : public CudaBackwardKernel {
       const LoadedKernel& kernel = *compiled.kernels.at(step++);
       const std::int64_t count = tiles(config, call.problem, p);
       if (count == 0) continue;
-      kernel.launch(device, static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max())),
+      kernel.launch(device,
+                    static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max())),
                     static_cast<unsigned>(config.threads()), static_cast<CUstream>(call.stream), parameters);
     }
   }

@@ -1,9 +1,9 @@
-// Gradients pair by pair, where an operand of a hidden pair is no number: its weight is 0, but 0 * NaN is NaN in every row
-// of the tile. Hidden pairs are not touched here. Slow, and taken only then.
+// Gradients pair by pair, where an operand of a hidden pair is no number: its weight is 0, but 0 * NaN is NaN in every
+// row of the tile. Hidden pairs are not touched here. Slow, and taken only then.
 #pragma once
 
-#include "portable_backward_features.cuh"
 #include "mma.cuh"
+#include "portable_backward_features.cuh"
 #include "portable_tiles.cuh"
 
 namespace heed::kernels {
@@ -21,8 +21,8 @@ struct PairGradients {
 };
 template <ForwardFeatures F, class Input, class Output>
 HEED_DEVICE PairGradients pair_gradients(const BackwardParams& bp, const RowFeatures<F, Input>& row,
-                                         const PairRows<Input, Output>& at, float lse, float dot, u32 head_index, int key,
-                                         int lane) {
+                                         const PairRows<Input, Output>& at, float lse, float dot, u32 head_index,
+                                         int key, int lane) {
   const ForwardParams& p = bp.forward;
   float x = 0.0f, dp = 0.0f;
 #pragma unroll 1
@@ -49,7 +49,8 @@ HEED_DEVICE PairGradients pair_gradients(const BackwardParams& bp, const RowFeat
   x = row.with_terms(x, key, added);
   const float weight = exp2_approx(x - lse);
   float kept = 1.0f;
-  if constexpr (F.dropout) kept = drop_word(drop_key(p), head_index, row.row, key) < p.drop_threshold ? 0.0f : p.drop_scale;
+  if constexpr (F.dropout)
+    kept = drop_word(drop_key(p), head_index, row.row, key) < p.drop_threshold ? 0.0f : p.drop_scale;
   if (x == -HEED_INFINITY) return {0.0f, 0.0f};  // hidden by the bias
   return {weight * kept, weight * ((kept == 0.0f ? 0.0f : dp * kept) - dot) * through};
 }
@@ -134,8 +135,8 @@ HEED_DEVICE void careful_keys(const BackwardParams& bp, int batch, int kv_head, 
         const i64 place = head * bp.row_space + row_start(p, q, batch) + i;
         at.q = row_at<Input>(p.q, p.q_steps, batch, head, i64(q.q_row) + i);
         at.d_o = row_at<Output>(bp.d_o, bp.d_o_steps, batch, head, i64(q.q_row) + i);
-        const PairGradients pair = pair_gradients(bp, row, at, bp.row_lse[place], bp.row_dot[place],
-                                                  u32(batch) * p.heads + head, j, lane);
+        const PairGradients pair =
+            pair_gradients(bp, row, at, bp.row_lse[place], bp.row_dot[place], u32(batch) * p.heads + head, j, lane);
         const float weight = rounded<T>(kKeys ? pair.d_score : pair.weight);
 #pragma unroll
         for (int c = 0; c < kColumns / 32; ++c) {
