@@ -44,7 +44,6 @@ HEED_DEVICE int row_block_of(const BackwardParams& p, int b) {
 /// come first within sections of heads that share the second-level cache.
 template <HopperBackwardConfig C>
 struct KeyTileSearch {
-  static constexpr bool kBackwards = C.ordered && C.features.mask == MaskShape::right;  // turn_of says why
   int batch = 0, tiles_before = 0;  // own lengths only
 
   __device__ __forceinline__ bool find(const BackwardParams& params, int t, KeyTile& work) {
@@ -66,7 +65,6 @@ struct KeyTileSearch {
       work.batch = batch;
       work.tile = in / heads;
       work.head = in - work.tile * heads;
-      if (kBackwards) work.tile = (q.s_k + C.kTileK - 1) / C.kTileK - 1 - work.tile;
     } else {
       const int pairs = heads * p.batch;
       if (t >= pairs * params.key_tiles) return false;
@@ -77,7 +75,6 @@ struct KeyTileSearch {
       const int pair = before + in - work.tile * count;
       work.batch = pair / heads;
       work.head = pair - work.batch * heads;
-      if (kBackwards) work.tile = params.key_tiles - 1 - work.tile;
     }
     q = with_mask<F>(p, q);
     const QueryBlocks blocks =
@@ -93,16 +90,23 @@ struct KeyTileSearch {
   }
 };
 
-/// The steps of a tile: the blocks of queries of the group's first head, then of the next.
+/// The steps of a tile: the blocks of queries of the group's first head, then of the next. From the last block to the
+/// first where tiles add to dQ in order: under a right mask all tiles have the last block, and each follows the one
+/// before at a distance.
+template <HopperBackwardConfig C>
 struct TileSteps {
+  static constexpr bool kDown = C.ordered;
   int block, head;  ///< of the current step
-  int first_block, end_block;
+  int first, end;   ///< where a head begins, and the block behind its last
 
-  __device__ __forceinline__ TileSteps(const KeyTile& work, int group)
-      : block(work.first_block), head(work.head * group), first_block(work.first_block), end_block(work.end_block) {}
+  __device__ __forceinline__ TileSteps(int first_block, int end_block, int first_head)
+      : head(first_head), first(kDown ? end_block - 1 : first_block), end(kDown ? first_block - 1 : end_block) {
+    block = first;
+  }
   __device__ __forceinline__ void next() {
-    if (++block == end_block) {
-      block = first_block;
+    block += kDown ? -1 : 1;
+    if (block == end) {
+      block = first;
       ++head;
     }
   }
@@ -177,29 +181,14 @@ struct BackwardBarriers {
     for (int i = 0; i < C.kStages; ++i) {
       mbarrier_init(q_full + 8 * i, 1);
       mbarrier_init(q_empty + 8 * i, kMathWarps);
-    }
-    for (int i = 0; i < C.kStages; ++i) {
       mbarrier_init(o_full + 8 * i, 1);
       mbarrier_init(o_empty + 8 * i, kMathWarps);
-    }
-    for (int i = 0; i < C.kStages; ++i) {
       mbarrier_init(ds_full + 8 * i, kMathWarps);
       mbarrier_init(ds_empty + 8 * i, kMathWarps);
     }
     mbarrier_init_fence();
   }
 };
-
-/// How many tiles add to a block of dQ before this one, where they do so in order: the tiles come in the order in which
-/// they are drawn, or else those that wait could keep those they wait for from starting. Under a right mask that is
-/// from the last keys to the first, each beginning at its diagonal, where it meets nobody who has not passed yet.
-template <HopperBackwardConfig C>
-HEED_DEVICE int turn_of(const Sequence& q, int tile, int block) {
-  if (C.features.mask == MaskShape::none) return tile;
-  const int tiles = (q.s_k + C.kTileK - 1) / C.kTileK, last_block = max((q.s_q + C.tile_q - 1) / C.tile_q - 1, 0);
-  const int sees = ((block + 1) * C.tile_q + q.x - 2) / C.kTileK;  // the last tile that this block sees some keys of
-  return (block == last_block ? tiles - 1 : min(sees, tiles - 1)) - tile;
-}
 
 /// Adds the dQ of every other block of this thread block's tiles to the sum in global memory. One thread.
 template <HopperBackwardConfig C>
@@ -213,42 +202,35 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
   for (u32 tile_count = 0;; ++tile_count) {
     mbarrier_wait(bar.k_full, tile_count & 1);
     const volatile KeyTile& slot = works[tile_count & 1];
-    const int tile = slot.tile, first = slot.first_block, end = slot.end_block, row_block = slot.row_block;
-    const int first_head = slot.head * p.forward.group;
-    Sequence sequence = lengths_of<ForwardFeatures{}>(p.forward, 0);
-    if constexpr (C.features.own_lengths) {
-      sequence.s_q = slot.s_q;
-      sequence.s_k = slot.s_k;
-    }
+    const int tile = slot.tile, row_block = slot.row_block;
+    const int steps = (slot.end_block - slot.first_block) * p.forward.group;
+    TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
     mbarrier_arrive(bar.k_empty);
     if (tile < 0) break;
-    if constexpr (C.ordered) sequence = with_mask<C.features>(p.forward, sequence);
 #pragma unroll 1
-    for (int head = first_head; head < first_head + p.forward.group; ++head) {
-#pragma unroll 1
-      for (int block = first; block < end; ++block, ++number) {
-        if (number % 2 != parity) continue;
-        const i64 at = head * blocks_of_head + row_block + block;
-        const int turn = C.ordered ? turn_of<C>(sequence, tile, block) : 0;
+    for (int i = 0; i < steps; ++i, ++number, step.next()) {
+      if (number % 2 != parity) continue;
+      const i64 at = step.head * blocks_of_head + row_block + step.block;
 #pragma unroll
-        for (u32 w = 0; w < 2; ++w) {
-          mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
-          if (C.ordered && w == 0) {
-            while (load_relaxed(p.turns + at) != u32(turn)) {
-            }
+      for (u32 w = 0; w < 2; ++w) {
+        mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
+        // All tiles before this one have the block, too, and come before. Relaxed is enough: sums are made in the second-
+        // level cache, and an add has arrived there before its turn is given away.
+        if (C.ordered && w == 0) {
+          while (load_relaxed(p.turns + at) != u32(tile)) {
           }
-          bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
-                   keep);
-          tma_store_commit();
         }
-        tma_store_wait_read<1>();
-        mbarrier_arrive(bar.dq_empty);
-        tma_store_wait_read<0>();
-        mbarrier_arrive(bar.dq_empty + 8);
-        if (C.ordered) {
-          tma_store_wait<0>();
-          store_relaxed(p.turns + at, u32(turn) + 1);
-        }
+        bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
+                 keep);
+        tma_store_commit();
+      }
+      tma_store_wait_read<1>();
+      mbarrier_arrive(bar.dq_empty);
+      tma_store_wait_read<0>();
+      mbarrier_arrive(bar.dq_empty + 8);
+      if (C.ordered) {
+        tma_store_wait<0>();
+        store_relaxed(p.turns + at, u32(tile) + 1);
       }
     }
   }
@@ -296,7 +278,7 @@ HEED_DEVICE void copy_tiles(const TensorMap& map_q, const TensorMap& map_do, con
       o.next();
     };
     u32 ticket = 0;
-    TileSteps step(work, p.forward.group);
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
     if (!done) {
       ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
       load_q(step.block, step.head);
@@ -634,7 +616,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       mbarrier_wait(bar.v_full, tile_phase);
       if (F.own_lengths && keys_here < kN) zero_rows(base + C.v_at(), keys_here, kN);
     };
-    TileSteps step(work, p.group);
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
     // Here and one by one: a copy of an accumulator inside the pipeline would serialise it.
 #pragma unroll
