@@ -34,6 +34,35 @@ std::string cuda_family(const Context::Options& options) {
   return family;
 }
 
+/// Checked by the engine, which alone knows its knobs.
+std::string cuda_algo(const Context::Options& options) {
+  return options.cuda_algo.empty() ? std::string(dispatch::environment("HEED_CUDA_ALGO")) : options.cuda_algo;
+}
+
+/// What arguments pose, and to which engine.
+struct Posed {
+  EngineChoice engine;
+  Problem problem;
+};
+
+/// Where q lies is asked once.
+Posed pose(const dispatch::Registry& registry, const ForwardArgs& args, EngineChoice engine) {
+  const void* known = nullptr;
+  if (engine == EngineChoice::automatic) {
+    engine = dispatch::engine_for(registry, args);
+    known = args.q.data;
+  }
+  const dispatch::EngineKind kind =
+      engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
+  dispatch::check_places(registry, args, kind, known);
+  return {engine, Problem::of(args, dispatch::memory_of(kind))};
+}
+
+PlanOptions on_engine(PlanOptions options, EngineChoice engine) {
+  options.engine = engine;
+  return options;
+}
+
 bool log_wanted() {
   const std::string_view wish = dispatch::environment("HEED_LOG");
   if (wish.empty() || wish == "0") return false;
@@ -75,9 +104,10 @@ std::shared_ptr<const Plan::Impl> Context::Impl::plan(const Problem& problem, co
 Context::Context() : Context(Options{}) {}
 
 Context::Context(const Options& options)
-    : Context(std::make_unique<Impl>(
-          dispatch::make_engines({.max_cpu_isa = max_cpu_isa(options), .cuda_family = cuda_family(options)}),
-          options.threads, log_wanted())) {}
+    : Context(std::make_unique<Impl>(dispatch::make_engines({.max_cpu_isa = max_cpu_isa(options),
+                                                             .cuda_family = cuda_family(options),
+                                                             .cuda_algo = cuda_algo(options)}),
+                                     options.threads, log_wanted())) {}
 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -93,17 +123,21 @@ Explanation Context::explain(const Problem& problem, const PlanOptions& options)
 }
 
 Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
-  if (engine == EngineChoice::automatic) engine = dispatch::engine_for(*impl_->registry, args);
-  const dispatch::EngineKind kind =
-      engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
-  dispatch::check_places(*impl_->registry, args, kind);
-  return Problem::of(args, dispatch::memory_of(kind));
+  return pose(*impl_->registry, args, engine).problem;
+}
+
+Plan Context::plan(const ForwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return plan(problem, on_engine(options, engine));
+}
+
+Explanation Context::explain(const ForwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return explain(problem, on_engine(options, engine));
 }
 
 void Context::forward(const ForwardArgs& args, const RunOptions& options) {
-  const EngineChoice engine =
-      options.engine == EngineChoice::automatic ? dispatch::engine_for(*impl_->registry, args) : options.engine;
-  const Problem problem = this->problem(args, engine);
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
   Executor& executor = options.executor == nullptr ? impl_->pool : *options.executor;
   const int workers = executor.concurrency();
   if (workers < 1 || workers > ThreadPool::kMaxThreads)

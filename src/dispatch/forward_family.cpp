@@ -154,9 +154,16 @@ constexpr ForwardRule kRoom{"room", "features share the registers with the tile"
                               return reason;
                             }};
 
-constexpr std::array kRules{kOperation, kTypes,   kOutputTypes, kHeadDim,  kHeadDimV,   kMath,
-                            kMode,      kMask,    kFeatures,    kRowCount, kAccumulate, kDeterminism,
-                            kLengths,   kTmaType, kTmaBase,     kTmaKeys,  kTmaStride,  kRoom};
+constexpr ForwardRule kAlgorithm{"algorithm", "the knobs of an algorithm must fit together, and into a multiprocessor",
+                                 [](const Problem& p, const ForwardKernel& k) -> Broken {
+                                   std::string reason = k.impossible(p);
+                                   if (reason.empty()) return std::nullopt;
+                                   return reason;
+                                 }};
+
+constexpr std::array kRules{kOperation, kTypes,    kOutputTypes, kHeadDim,    kHeadDimV,    kMath,    kMode,
+                            kMask,      kFeatures, kRowCount,    kAccumulate, kDeterminism, kLengths, kTmaType,
+                            kTmaBase,   kTmaKeys,  kTmaStride,   kRoom,       kAlgorithm};
 
 }  // namespace
 

@@ -8,6 +8,8 @@ Prepared::~Prepared() = default;
 
 ForwardKernel::ForwardKernel(const ForwardKernelSpec& spec) : Kernel(spec.algorithm.arch, spec.stem), spec_(spec) {}
 
+std::string ForwardKernel::impossible(const Problem&) const { return {}; }
+
 std::string ForwardKernel::too_much(const Problem&) const { return {}; }
 
 std::unique_ptr<const Prepared> ForwardKernel::prepare(const Problem&, int) const { return nullptr; }

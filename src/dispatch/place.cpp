@@ -26,9 +26,10 @@ void check_place(const Registry& registry, std::string_view name, const void* me
                       name);
 }
 
-void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine) {
+void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine, const void* known) {
   if (!registry.finds_places()) return;
-  for (const core::NamedView& named : core::all_views(args)) check_place(registry, named.name, named.view.data, engine);
+  for (const core::NamedView& named : core::all_views(args))
+    if (named.view.data != known) check_place(registry, named.name, named.view.data, engine);
 }
 
 }  // namespace heed::dispatch
