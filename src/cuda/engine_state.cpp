@@ -13,17 +13,18 @@ std::unique_ptr<LoadedKernel> EngineState::load(const Compilation& compilation) 
 }
 
 std::span<std::byte> EngineState::workspace(const void* pointer, void* stream, std::size_t bytes) {
-  const PointerPlace place = place_of(pointer);
-  const int where = place.device_ordinal < 0 ? device.ordinal : place.device_ordinal;
+  int where = device.ordinal;
+  if (devices().size() > 1)
+    if (const PointerPlace place = place_of(pointer); place.device_ordinal >= 0) where = place.device_ordinal;
   const DeviceGuard guard(where);
   return scratch.take(where, static_cast<CUstream>(stream), bytes);
 }
 
 int device_of(const TensorView& q, std::span<const core::NamedView> views, const Device& planned) {
+  // That they are in GPU memory has been seen; where there is one GPU no more can be wrong.
+  if (devices().size() == 1) return planned.ordinal;
   const PointerPlace place_of_q = place_of(q.data);
   const int device = place_of_q.kind == PointerPlace::device ? place_of_q.device_ordinal : planned.ordinal;
-  // That they are in GPU memory has been seen; where there is one GPU no more can be wrong.
-  if (devices().size() == 1) return device;
   for (const core::NamedView& named : views) {
     if (named.view.data == nullptr) continue;
     const PointerPlace place = place_of(named.view.data);

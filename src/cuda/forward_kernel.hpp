@@ -2,6 +2,7 @@
 
 #include "cuda/engine_state.hpp"
 #include "cuda/forward_params.hpp"
+#include "cuda/tensor_map.hpp"
 #include "dispatch/forward_kernel.hpp"
 
 #include <memory>
@@ -27,6 +28,7 @@ class CudaForwardKernel : public dispatch::ForwardKernel {
   /// The main kernel and, where the words are asked for, the one that writes them.
   struct Compiled : dispatch::Prepared {
     std::unique_ptr<LoadedKernel> main, randval;
+    mutable LastMaps maps;  ///< for kernels that copy by TMA
   };
 
   /// Puts the main kernel on the stream. The context of `device` is current; there are rows to compute.

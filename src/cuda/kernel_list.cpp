@@ -1,5 +1,6 @@
 #include "cuda/kernel_list.hpp"
 
+#include "cuda/hopper_backward.hpp"
 #include "cuda/hopper_forward.hpp"
 #include "cuda/portable_backward.hpp"
 #include "cuda/portable_forward.hpp"
@@ -24,8 +25,10 @@ Device imagined(int sm) {
 
 dispatch::Registry kernels_for(int sm) {
   dispatch::Registry registry;
-  if (sm == 90)
+  if (sm == 90) {
     for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, nullptr));
+    for (const HopperBackwardLine& line : hopper_backward_lines()) registry.add(make_hopper_backward(line, nullptr));
+  }
   for (const dispatch::ForwardKernelSpec& spec : portable_specs()) registry.add(make_portable_forward(spec, nullptr));
   for (const dispatch::BackwardKernelSpec& spec : portable_backward_specs())
     registry.add(make_portable_backward(spec, nullptr));
@@ -107,17 +110,30 @@ std::vector<Problem> everything_backward() {
   return list;
 }
 
+std::shared_ptr<const dispatch::AttentionKernel> select(const dispatch::Registry& registry, const Problem& problem) {
+  if (problem.operation() == Operation::forward) return dispatch::kForwardFamily.select(registry, problem, {});
+  return dispatch::kBackwardFamily.select(registry, problem, {});
+}
+
+bool can(const dispatch::Registry& registry, const Problem& problem, const dispatch::AttentionKernel& kernel) {
+  if (problem.operation() == Operation::forward)
+    return dispatch::kForwardFamily.judge(registry, problem, {.kernel = kernel.name()}).front().can();
+  return dispatch::kBackwardFamily.judge(registry, problem, {.kernel = kernel.name()}).front().can();
+}
+
 /// What a kernel of either direction is compiled from.
-std::vector<Compilation> compilations(const dispatch::Registry& registry, const Problem& problem,
-                                      const Device& device) {
-  std::vector<Compilation> list;
+std::vector<ListedKernel> listed(const dispatch::AttentionKernel& kernel, const Problem& problem,
+                                 const Device& device) {
+  std::vector<ListedKernel> list;
+  const auto add = [&](Compilation compilation) {
+    list.push_back(
+        {std::move(compilation.source), std::move(compilation.arch), compilation.shared_bytes, kernel.name()});
+  };
   if (problem.operation() == Operation::forward) {
-    const auto kernel = dispatch::kForwardFamily.select(registry, problem, {});
-    list.push_back(static_cast<const CudaForwardKernel&>(*kernel).compilation(problem, device));
+    add(static_cast<const CudaForwardKernel&>(kernel).compilation(problem, device));
   } else {
-    const auto kernel = dispatch::kBackwardFamily.select(registry, problem, {});
-    for (auto& step : static_cast<const CudaBackwardKernel&>(*kernel).steps(problem, device))
-      list.push_back(std::move(step.compilation));
+    for (auto& step : static_cast<const CudaBackwardKernel&>(kernel).steps(problem, device))
+      add(std::move(step.compilation));
   }
   return list;
 }
@@ -138,10 +154,23 @@ std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm) {
   std::vector<ListedKernel> list;
   std::set<std::string> known;
   for (const Problem& problem : problems_of(profile))
-    for (Compilation& compilation : compilations(registry, problem, device)) {
-      if (!known.insert(compilation.source.text).second) continue;
-      list.push_back({std::move(compilation.source), std::move(compilation.arch)});
+    for (ListedKernel& one : listed(*select(registry, problem), problem, device))
+      if (known.insert(one.source.text).second) list.push_back(std::move(one));
+  return list;
+}
+
+std::vector<ListedKernel> one_source_of_each(int sm) {
+  const dispatch::Registry registry = kernels_for(sm);
+  const std::vector<Problem> forward = everything(), backward = everything_backward();
+  std::vector<ListedKernel> list;
+  for (const dispatch::Registry::Entry& entry : registry.entries()) {
+    const auto& kernel = static_cast<const dispatch::AttentionKernel&>(*entry.kernel);
+    for (const Problem& problem : kernel.operation() == Operation::forward ? forward : backward) {
+      if (!can(registry, problem, kernel)) continue;
+      for (ListedKernel& one : listed(kernel, problem, imagined(sm))) list.push_back(std::move(one));
+      break;
     }
+  }
   return list;
 }
 

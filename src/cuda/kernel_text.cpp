@@ -20,6 +20,7 @@ constexpr std::array<std::string_view, 3> kMasks{"none", "right", "window"};
 constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
+constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
 constexpr std::array<std::string_view, 7> kBackwardParts{"rows",    "keys_values", "values", "keys",
                                                          "queries", "bias",        "sums"};
 
@@ -56,6 +57,41 @@ std::string suffix(const ForwardFeatures& f) {
   add(f.sink, "sink");
   add(f.dropout, "dropout");
   return words;
+}
+
+/// One of the three kernels of a Hopper backward pass, whose configuration is written out as `config`.
+KernelSource hopper_backward_source(const std::string& name, std::string_view main, const std::string& config,
+                                    HopperBackwardPart part) {
+  if (part == HopperBackwardPart::main)
+    return {name, fmt::format(R"(#include "{0}.cuh"
+using namespace heed::kernels;
+
+{1}
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
+                const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
+                const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
+                const __grid_constant__ BackwardParams p) {{
+  {0}<kConfig>(q, d_o, k, v, dk, dv, p);
+}}
+)",
+                              main, config)};
+  const std::string_view stage = part == HopperBackwardPart::before ? "before" : "after";
+  return {fmt::format("{}_{}", name, stage), fmt::format(R"(#include "hopper_backward_rows.cuh"
+using namespace heed::kernels;
+
+{}
+extern "C" __global__ void __launch_bounds__(kRowThreads) heed_kernel(const __grid_constant__ BackwardParams p) {{
+  hopper_backward_{}<kConfig>(p);
+}}
+)",
+                                                         config, stage)};
+}
+
+/// The kernels before and after look at nothing but lengths: those of many features are the same.
+ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
+  if (part == HopperBackwardPart::main) return features;
+  return {.own_lengths = features.own_lengths};
 }
 
 }  // namespace
@@ -105,6 +141,31 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 )",
               text(kElements, c.type), text(kElements, c.input), text(kElements, c.output), c.d, c.d_v, c.tile_k,
               c.warps, c.warp_rows, c.stages, c.q_in_registers, c.k_pieces, c.row_bytes, initializer(c.features))};
+}
+
+KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
+  const ForwardFeatures features = features_of_part(c.features, part);
+  return hopper_backward_source(
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+                  c.ordered ? "_ordered" : "", suffix(features)),
+      "hopper_backward",
+      fmt::format(
+          "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
+          "BackwardPipeline::{}, .ordered = {},\n    .features = {}}};\n",
+          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, initializer(features)),
+      part);
+}
+
+KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBackwardPart part) {
+  const ForwardFeatures features = features_of_part(c.features, part);
+  return hopper_backward_source(
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+                  c.ordered ? "_ordered" : "", suffix(features)),
+      "hopper_backward_wide",
+      fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .ordered = {},\n    "
+                  ".features = {}}};\n",
+                  text(kElements, c.type), c.d, c.ordered, initializer(features)),
+      part);
 }
 
 KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {

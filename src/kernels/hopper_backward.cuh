@@ -12,9 +12,8 @@
 // in f32, in the order of the accumulator's fragments, which hopper_backward_rows.cuh sorts.
 #pragma once
 
-#include "backward_features.cuh"
-#include "backward_params.h"
 #include "hopper_backward_config.h"
+#include "hopper_backward_tiles.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "ring.cuh"
@@ -22,109 +21,6 @@
 
 namespace heed::kernels {
 
-/// A tile of keys, as the copying warp hands it to the others together with its K.
-struct alignas(64) KeyTile {
-  int tile;  ///< -1: no more work
-  int head, batch;
-  int q_row, k_row, s_q, s_k;  ///< of its sequence
-  int first_block, end_block;  ///< of queries
-  int row_block;               ///< of the sequence's first query, in the workspace
-};
-
-/// Where the rows of batch entry b begin in the workspace, in blocks of kM. Group mode: sequences begin at whole blocks,
-/// and each has one more than its rows fill.
-template <ForwardFeatures F, int kM>
-HEED_DEVICE int row_block_of(const BackwardParams& p, int b) {
-  if (F.own_lengths && p.forward.start_q.data)
-    return (min(index_at(p.forward.start_q, b), p.forward.s_q) + b * kM) / kM;
-  return b * p.row_blocks;
-}
-
-/// Tile number t -> its keys; numbers are asked for in rising order. Under a right mask the tiles with the most queries
-/// come first within sections of heads that share the second-level cache.
-template <HopperBackwardConfig C>
-struct KeyTileSearch {
-  static constexpr bool kBackwards = C.ordered && C.features.mask == MaskShape::right;  // turn_of says why
-  int batch = 0, tiles_before = 0;  // own lengths only
-
-  __device__ __forceinline__ bool find(const BackwardParams& params, int t, KeyTile& work) {
-    constexpr ForwardFeatures F = C.features;
-    const ForwardParams& p = params.forward;
-    const int heads = p.heads / p.group;
-    Sequence q;
-    if constexpr (F.own_lengths) {
-      int in = 0;
-      while (true) {
-        if (batch >= p.batch) return false;
-        q = lengths_of<F>(p, batch);
-        const int tiles = (q.s_k + C.kTileK - 1) / C.kTileK * heads;
-        in = t - tiles_before;
-        if (in < tiles) break;
-        tiles_before += tiles;
-        ++batch;
-      }
-      work.batch = batch;
-      work.tile = in / heads;
-      work.head = in - work.tile * heads;
-      if (kBackwards) work.tile = (q.s_k + C.kTileK - 1) / C.kTileK - 1 - work.tile;
-    } else {
-      const int pairs = heads * p.batch;
-      if (t >= pairs * params.key_tiles) return false;
-      q = lengths_of<F>(p, 0);
-      const int section = t / (params.section * params.key_tiles), before = section * params.section;
-      const int in = t - before * params.key_tiles, count = min(pairs - before, params.section);
-      work.tile = in / count;
-      const int pair = before + in - work.tile * count;
-      work.batch = pair / heads;
-      work.head = pair - work.batch * heads;
-      if (kBackwards) work.tile = params.key_tiles - 1 - work.tile;
-    }
-    q = with_mask<F>(p, q);
-    const QueryBlocks blocks =
-        query_blocks<F, C.tile_q>(q, work.tile * C.kTileK, work.tile * C.kTileK + C.kTileK);
-    work.q_row = q.q_row;
-    work.k_row = q.k_row;
-    work.s_q = q.s_q;
-    work.s_k = q.s_k;
-    work.first_block = blocks.first;
-    work.end_block = blocks.end;
-    work.row_block = row_block_of<F, C.tile_q>(params, work.batch);
-    return true;
-  }
-};
-
-/// The steps of a tile: the blocks of queries of the group's first head, then of the next.
-struct TileSteps {
-  int block, head;  ///< of the current step
-  int first_block, end_block;
-
-  __device__ __forceinline__ TileSteps(const KeyTile& work, int group)
-      : block(work.first_block), head(work.head * group), first_block(work.first_block), end_block(work.end_block) {}
-  __device__ __forceinline__ void next() {
-    if (++block == end_block) {
-      block = first_block;
-      ++head;
-    }
-  }
-};
-
-// c [64 keys x tile_q] = A [64 keys x d] B [tile_q x d]^T
-template <HopperBackwardConfig C, class T>
-HEED_DEVICE void multiply_scores(float (&c)[C.tile_q / 2], u64 a, u64 b) {
-  WgmmaMajor<T, C.tile_q>::template first<false, false>(c, a, b);
-#pragma unroll
-  for (int i = 1; i < C.d / 16; ++i)
-    WgmmaMajor<T, C.tile_q>::template add<false, false>(c, a + (i % 4) * 2 + (i / 4) * (C.kTileK * 128 / 16),
-                                                        b + (i % 4) * 2 + (i / 4) * (C.tile_q * 128 / 16));
-}
-// c [64 keys x d] += A [64 keys x tile_q] (registers) B [tile_q x d]
-template <HopperBackwardConfig C, class T>
-HEED_DEVICE void multiply_gradient(float (&c)[C.d / 2], const u32 (&a)[C.tile_q / 4], u64 b) {
-#pragma unroll
-  for (int i = 0; i < C.tile_q / 16; ++i)
-    Wgmma<T, C.d>::template registers_shared<true>(c, a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3],
-                                                   b + i * (16 * 128 / 16), 1);
-}
 // This warpgroup's half of dQ [tile_q x d] = dS [tile_q x 128 keys] K [128 keys x d]
 template <HopperBackwardConfig C, class T>
 HEED_DEVICE void multiply_dq(float (&c)[C.dq_registers()], u64 ds, u64 k) {
@@ -177,29 +73,14 @@ struct BackwardBarriers {
     for (int i = 0; i < C.kStages; ++i) {
       mbarrier_init(q_full + 8 * i, 1);
       mbarrier_init(q_empty + 8 * i, kMathWarps);
-    }
-    for (int i = 0; i < C.kStages; ++i) {
       mbarrier_init(o_full + 8 * i, 1);
       mbarrier_init(o_empty + 8 * i, kMathWarps);
-    }
-    for (int i = 0; i < C.kStages; ++i) {
       mbarrier_init(ds_full + 8 * i, kMathWarps);
       mbarrier_init(ds_empty + 8 * i, kMathWarps);
     }
     mbarrier_init_fence();
   }
 };
-
-/// How many tiles add to a block of dQ before this one, where they do so in order: the tiles come in the order in which
-/// they are drawn, or else those that wait could keep those they wait for from starting. Under a right mask that is
-/// from the last keys to the first, each beginning at its diagonal, where it meets nobody who has not passed yet.
-template <HopperBackwardConfig C>
-HEED_DEVICE int turn_of(const Sequence& q, int tile, int block) {
-  if (C.features.mask == MaskShape::none) return tile;
-  const int tiles = (q.s_k + C.kTileK - 1) / C.kTileK, last_block = max((q.s_q + C.tile_q - 1) / C.tile_q - 1, 0);
-  const int sees = ((block + 1) * C.tile_q + q.x - 2) / C.kTileK;  // the last tile that this block sees some keys of
-  return (block == last_block ? tiles - 1 : min(sees, tiles - 1)) - tile;
-}
 
 /// Adds the dQ of every other block of this thread block's tiles to the sum in global memory. One thread.
 template <HopperBackwardConfig C>
@@ -213,42 +94,35 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
   for (u32 tile_count = 0;; ++tile_count) {
     mbarrier_wait(bar.k_full, tile_count & 1);
     const volatile KeyTile& slot = works[tile_count & 1];
-    const int tile = slot.tile, first = slot.first_block, end = slot.end_block, row_block = slot.row_block;
-    const int first_head = slot.head * p.forward.group;
-    Sequence sequence = lengths_of<ForwardFeatures{}>(p.forward, 0);
-    if constexpr (C.features.own_lengths) {
-      sequence.s_q = slot.s_q;
-      sequence.s_k = slot.s_k;
-    }
+    const int tile = slot.tile, row_block = slot.row_block;
+    const int steps = (slot.end_block - slot.first_block) * p.forward.group;
+    TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
     mbarrier_arrive(bar.k_empty);
     if (tile < 0) break;
-    if constexpr (C.ordered) sequence = with_mask<C.features>(p.forward, sequence);
 #pragma unroll 1
-    for (int head = first_head; head < first_head + p.forward.group; ++head) {
-#pragma unroll 1
-      for (int block = first; block < end; ++block, ++number) {
-        if (number % 2 != parity) continue;
-        const i64 at = head * blocks_of_head + row_block + block;
-        const int turn = C.ordered ? turn_of<C>(sequence, tile, block) : 0;
+    for (int i = 0; i < steps; ++i, ++number, step.next()) {
+      if (number % 2 != parity) continue;
+      const i64 at = step.head * blocks_of_head + row_block + step.block;
 #pragma unroll
-        for (u32 w = 0; w < 2; ++w) {
-          mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
-          if (C.ordered && w == 0) {
-            while (load_relaxed(p.turns + at) != u32(turn)) {
-            }
+      for (u32 w = 0; w < 2; ++w) {
+        mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
+        // All tiles before this one have the block, too, and come before. Relaxed is enough: sums are made in the second-
+        // level cache, and an add has arrived there before its turn is given away.
+        if (C.ordered && w == 0) {
+          while (load_relaxed(p.turns + 2 * at) != u32(tile)) {
           }
-          bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
-                   keep);
-          tma_store_commit();
         }
-        tma_store_wait_read<1>();
-        mbarrier_arrive(bar.dq_empty);
-        tma_store_wait_read<0>();
-        mbarrier_arrive(bar.dq_empty + 8);
-        if (C.ordered) {
-          tma_store_wait<0>();
-          store_relaxed(p.turns + at, u32(turn) + 1);
-        }
+        bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
+                 keep);
+        tma_store_commit();
+      }
+      tma_store_wait_read<1>();
+      mbarrier_arrive(bar.dq_empty);
+      tma_store_wait_read<0>();
+      mbarrier_arrive(bar.dq_empty + 8);
+      if (C.ordered) {
+        tma_store_wait<0>();
+        store_relaxed(p.turns + 2 * at, u32(tile) + 1);
       }
     }
   }
@@ -296,7 +170,7 @@ HEED_DEVICE void copy_tiles(const TensorMap& map_q, const TensorMap& map_do, con
       o.next();
     };
     u32 ticket = 0;
-    TileSteps step(work, p.forward.group);
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
     if (!done) {
       ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
       load_q(step.block, step.head);
@@ -307,17 +181,7 @@ HEED_DEVICE void copy_tiles(const TensorMap& map_q, const TensorMap& map_do, con
       load_o(step.block, step.head);
     }
     mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
-    volatile KeyTile& slot = works[phase];
-    slot.tile = done ? -1 : work.tile;
-    slot.head = work.head;
-    slot.batch = work.batch;
-    slot.q_row = work.q_row;
-    slot.k_row = work.k_row;
-    slot.s_q = work.s_q;
-    slot.s_k = work.s_k;
-    slot.first_block = work.first_block;
-    slot.end_block = work.end_block;
-    slot.row_block = work.row_block;
+    works[phase].set(work, done);
     if (done) {
       mbarrier_arrive(bar.k_full);
       break;
@@ -377,7 +241,6 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
 
   more_registers<C.math_registers()>();
   const u32 w = warpgroup - 1, lane = threadIdx.x % 32, warp = warp_uniform(threadIdx.x / 32 % 4);
-  const float c = p.scale_log2;
   constexpr u32 kQPanel = kM * 128, kKPanel = kN * 128;
   const u32 half_rows = w * 64 * 128;  // bytes of 64 rows in a panel
   const u64 k_rows = swizzled_operand(base + half_rows, 16);               // this warpgroup's keys
@@ -466,72 +329,12 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     if (F.own_lengths && rows < kM) zero_rows(base + C.o_at() + stage * C.q_bytes(), rows, kM);
   };
 
-  // S^T of a block -> P^T: 16 bits in `weights`, and in s what dS is made of: P times the soft cap's slope, negative
-  // where dropout took the entry.
-  const auto negative = [](float x) { return __float_as_int(x) < 0; };
   auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
-    const int query0 = block * kM;
-    KeyFeatures<F, T> keys;
-    keys.set(p, batch, head, key0 + int(warp) * 16 + int(my_lane()) / 4);
-    if (F.bit_masks() || hides_some<F, kM>(sequence, query0, key0)) hide<F, T>(p, sequence, keys, s, query0, lane);
-    const u32 lse_at = of_queries(C.lse_at(), stage);
-#pragma unroll
-    for (int i = 0; i < kM / 16; ++i) {
-      float lse[4];
-      load_shared(lse, lse_at + i * 64);
-      float slopes[8];
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float reference = lse[(e & 1) + (e >> 2) * 2];
-        float& x = s[8 * i + e];
-        if constexpr (F.changes_scores()) {
-          const Score score = score_of<F, T>(p, sequence, keys, x,
-                                             query0 + 16 * i + (e >> 2) * 8 + int(lane % 4) * 2 + (e & 1),
-                                             keys.key + (e >> 1 & 1) * 8);
-          x = exp2_approx(score.value - reference);
-          slopes[e] = score.slope;
-        } else {
-          x = exp2_approx(__fmaf_rn(x, c, -reference));
-        }
-      }
-      if constexpr (F.dropout) {
-        DropWords words;
-        words.draw(drop_keys, batch * p.heads + head, query0 + 16 * i, key0 + warp * 16, lane);
-#pragma unroll
-        for (int e = 0; e < 8; ++e)
-          if (words.lost(e >> 2, e >> 1 & 1, e & 1, p.drop_threshold)) s[8 * i + e] = -s[8 * i + e];
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float a = s[8 * i + 2 * e], b = s[8 * i + 2 * e + 1];
-        weights[4 * i + e] = F.dropout ? pack<T>(negative(a) ? 0.0f : a, negative(b) ? 0.0f : b) : pack<T>(a, b);
-      }
-      if constexpr (F.soft_cap) {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) s[8 * i + e] *= slopes[e];
-      }
-    }
+    make_weights<C, T>(p, sequence, batch, head, block * kM, key0, warp, my_lane(), drop_keys,
+                       of_queries(C.lse_at(), stage), s, weights);
   };
-  // dP^T of a block -> dS^T
   auto gradients = [&]() __attribute__((always_inline)) {
-    const u32 dot_at = of_queries(C.dot_at(), stage);
-#pragma unroll
-    for (int i = 0; i < kM / 16; ++i) {
-      float dot[4];
-      load_shared(dot, dot_at + i * 64);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float d = dot[(e & 1) + (e >> 2) * 2];
-        if constexpr (F.dropout) {
-          const bool lost = negative(s[8 * i + e]);
-          dp[8 * i + e] = fabsf(s[8 * i + e]) * (lost ? -d : __fmaf_rn(dp[8 * i + e], p.drop_scale, -d));
-        } else {
-          dp[8 * i + e] = s[8 * i + e] * (dp[8 * i + e] - d);
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) ds[4 * i + e] = pack<T>(dp[8 * i + 2 * e], dp[8 * i + 2 * e + 1]);
-    }
+    make_gradients<C, T>(p, of_queries(C.dot_at(), stage), s, dp, ds);
   };
   auto write_ds = [&]() __attribute__((always_inline)) {
     const u32 to = ds_to(stage);
@@ -634,7 +437,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       mbarrier_wait(bar.v_full, tile_phase);
       if (F.own_lengths && keys_here < kN) zero_rows(base + C.v_at(), keys_here, kN);
     };
-    TileSteps step(work, p.group);
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
     // Here and one by one: a copy of an accumulator inside the pipeline would serialise it.
 #pragma unroll

@@ -65,4 +65,52 @@ struct HopperBackwardConfig {
   friend constexpr bool operator==(const HopperBackwardConfig&, const HopperBackwardConfig&) = default;
 };
 
+/// For head dims of 192 and 256, whose dK and dV do not both fit a warpgroup's registers: one math warpgroup makes P
+/// and dV, the other dS and dK, each of the same 64 keys.
+struct HopperWideBackwardConfig {
+  Element type = Element::f16;
+  int d = 256;           ///< head dim of all tiles, 192 or 256
+  bool ordered = false;  ///< as above
+  ForwardFeatures features = {};
+
+  static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
+  static constexpr int kQStages = 2;
+
+  constexpr int threads() const { return 384; }
+  constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
+  constexpr int math_registers() const { return features.own_lengths ? 232 : 240; }
+  constexpr int panels() const { return d / 64; }
+  /// Panels of dQ that a warpgroup multiplies, one after the other.
+  constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
+  static constexpr bool transposed_dq() { return false; }
+  static constexpr int dq_chunks() { return 8; }  ///< of 16 bytes: a thread's part of a panel of dQ
+  constexpr int o_stages() const { return d == 256 ? 1 : 2; }
+
+  // Shared memory, from its beginning.
+  constexpr int tile_bytes() const { return panels() * kPanel; }  ///< of Q, K, V and dO alike
+  constexpr int v_at() const { return tile_bytes(); }
+  constexpr int q_at() const { return 2 * tile_bytes(); }
+  constexpr int o_at() const { return q_at() + kQStages * tile_bytes(); }
+  constexpr int p_at() const { return o_at() + o_stages() * tile_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]
+  constexpr int ds_at() const { return p_at() + 64 * 64 * 4; }               ///< two buffers
+  constexpr int dq_at() const { return ds_at() + 2 * kPanel; }               ///< one panel for each warpgroup
+  constexpr int lse_at() const { return dq_at() + 2 * 64 * 64 * 4; }
+  constexpr int dot_at() const { return lse_at() + kQStages * tile_q * 4; }
+  constexpr int barriers_at() const { return dot_at() + o_stages() * tile_q * 4; }
+  constexpr int barriers() const { return 14 + 2 * kQStages + 2 * o_stages(); }
+  constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
+  constexpr int shared_bytes() const { return work_at() + 2 * 64; }
+
+  /// Which limit this combination breaks; null: it can be compiled.
+  constexpr const char* impossible() const {
+    if (type == Element::f32) return "wgmma multiplies f16 and bf16";
+    if (d != 192 && d != 256) return "d is 192 or 256";
+    if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
+    if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
+    return nullptr;
+  }
+
+  friend constexpr bool operator==(const HopperWideBackwardConfig&, const HopperWideBackwardConfig&) = default;
+};
+
 }  // namespace heed::kernels

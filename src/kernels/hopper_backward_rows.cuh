@@ -3,7 +3,8 @@
 //   after:  the sum of dQ, in the order of the accumulator's fragments -> rows of 16 bits
 #pragma once
 
-#include "hopper_backward.cuh"
+#include "hopper_backward_config.h"
+#include "hopper_backward_tiles.cuh"
 
 namespace heed::kernels {
 
@@ -17,7 +18,7 @@ struct RowBlock {
   int rows;       ///< may be below 0
   i64 block;      ///< in the workspace, of all heads'
 };
-template <HopperBackwardConfig C>
+template <auto C>
 HEED_DEVICE RowBlock row_block_here(const BackwardParams& params) {
   constexpr ForwardFeatures F = C.features;
   const ForwardParams& p = params.forward;
@@ -54,15 +55,15 @@ HEED_DEVICE float dot_of_two(u32 a, u32 b) {
   return to_float<T>(u16(a)) * to_float<T>(u16(b)) + to_float<T>(u16(a >> 16)) * to_float<T>(u16(b >> 16));
 }
 
-template <HopperBackwardConfig C>
+template <auto C>
 HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   using T = typename TagOf<C.type>::Type;
-  constexpr int kLanes = C.d / 8, kRows = kRowThreads / kLanes, kM = C.tile_q;
+  constexpr int kLanes = C.d <= 128 ? C.d / 8 : 32, kRows = kRowThreads / kLanes, kM = C.tile_q;  // 8 columns a lane
   const ForwardParams& p = params.forward;
   const RowBlock here = row_block_here<C>(params);
   const int lane = threadIdx.x % kLanes, row0 = threadIdx.x / kLanes;
   if (blockIdx.x == 0 && threadIdx.x == 0) *params.counter = 0;
-  if (C.ordered && threadIdx.x == 0) params.turns[here.block] = 0;
+  if (C.ordered && threadIdx.x < 2) params.turns[2 * here.block + threadIdx.x] = 0;
 
   const u16* const o = static_cast<const u16*>(p.o) + here.batch * p.o_steps.batch + here.head * p.o_steps.head;
   const u16* const d_o =
@@ -106,7 +107,7 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   }
 }
 
-template <HopperBackwardConfig C>
+template <auto C>
 HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
   using T = typename TagOf<C.type>::Type;
   constexpr int kM = C.tile_q, kPitch = C.d / 2 + 4;  // words of a row
@@ -133,13 +134,13 @@ HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
       to[2 * kPitch + 8] = u16(b >> 16);
     } else {  // neighbours are two columns; the second pair is 8 rows below
       const int row = (C.d == 64 ? part / 4 * 64 : 0) + part % 4 * 16 + lane / 4;
-      const int word = (C.d == 128 ? part / 4 * 32 : 0) + j * 4 + lane % 4;
+      const int word = (C.d == 64 ? 0 : part / 4 * 32) + j * 4 + lane % 4;
       words[row * kPitch + word] = a;
       words[(row + 8) * kPitch + word] = b;
     }
   }
   __syncthreads();
-  constexpr int kLanes = C.d / 8, kRows = kRowThreads / kLanes;
+  constexpr int kLanes = C.d <= 128 ? C.d / 8 : 32, kRows = kRowThreads / kLanes;
   const int lane = threadIdx.x % kLanes;
   u16* const dq = static_cast<u16*>(params.dq) + here.batch * params.dq_steps.batch + here.head * params.dq_steps.head;
 #pragma unroll

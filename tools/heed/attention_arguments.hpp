@@ -19,8 +19,9 @@ verify::Case read_problem(const Arguments& arguments, Operation operation = Oper
 /// Where and with what a problem runs.
 struct Where {
   EngineChoice engine = EngineChoice::automatic;
-  int threads = 0;  ///< 0: as many as this process may use
-  std::string isa;  ///< the highest ISA level the CPU engine may use; empty: the best here
+  int threads = 0;   ///< 0: as many as this process may use
+  std::string isa;   ///< the highest ISA level the CPU engine may use; empty: the best here
+  std::string algo;  ///< knobs that the CUDA engine's kernels are forced to; empty: heed chooses
   std::string kernel;
 
   /// The arguments that say the same, each with a blank in front: " -threads=1".
