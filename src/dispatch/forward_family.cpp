@@ -128,7 +128,9 @@ Broken tma_stride_broken(const Problem& p) {
   constexpr std::array kOperands{std::pair{Operand::q, "q"}, std::pair{Operand::k, "k"}, std::pair{Operand::v, "v"},
                                  std::pair{Operand::o, "o"}};
   for (const auto& [operand, letter] : kOperands) {
-    const Strides s = p.strides(operand);
+    Strides s = p.strides(operand);
+    const bool by_columns = operand == Operand::v && s.dim != 1 && s.sequence == 1;
+    if (by_columns) std::swap(s.dim, s.sequence);  // a matrix of d_v rows of keys
     const bool of_q = operand == Operand::q || operand == Operand::o;
     const std::int64_t rows = p.mode() == Mode::group ? (of_q ? p.total_q() : p.total_k()) : (of_q ? p.s_q() : p.s_k());
     if (s.dim != 1) return fmt::format("{}: elements of a row are {} apart", letter, s.dim);
