@@ -196,7 +196,7 @@ std::string broken_limit(const HopperConfig& config) {
   const std::string_view text = limit;
   if (text.starts_with("shared memory"))
     return fmt::format("{}; this takes {:.1f} KB", text, config.shared_bytes() / 1024.0);
-  if (text.starts_with("registers"))
+  if (text.starts_with("registers: O, S"))
     return fmt::format("{}; they take {} of {}", text, config.operand_registers(), config.math_registers());
   return std::string(text);
 }

@@ -43,15 +43,19 @@ struct HopperConfig {
   constexpr int tile_rows() const { return tile_q() * cluster; }  ///< of all blocks that share K and V
   constexpr bool inaccurate() const { return scores_in_f16 || sums_in_f16; }
   constexpr int threads() const { return 128 * (warpgroups + 1); }
-  // Registers of a thread after the roles have parted; together no more than the launch gave them all. The search for
-  // tiles of sequences with their own lengths takes a few more.
+  /// The copying warp has more to keep: it searches for tiles of sequences with their own lengths, or computes by
+  /// itself which tile is next, or copies for another block, too.
+  constexpr bool busy_copies() const {
+    return features.own_lengths || persistence == Persistence::fixed || cluster > 1;
+  }
+  // Registers of a thread after the roles have parted; together no more than the launch gave them all.
   constexpr int math_registers() const {
-    if (warpgroups <= 2) return features.own_lengths ? 224 : 232;
-    return warpgroups == 3 ? (features.own_lengths ? 152 : 160) : (features.own_lengths ? 104 : 112);
+    if (warpgroups <= 2) return busy_copies() ? 224 : 232;
+    return warpgroups == 3 ? (busy_copies() ? 152 : 160) : 112;
   }
   constexpr int copy_registers() const {
-    if (warpgroups <= 2) return features.own_lengths ? 56 : 40;
-    return warpgroups == 3 ? (features.own_lengths ? 56 : 32) : (features.own_lengths ? 64 : 32);
+    if (warpgroups <= 2) return busy_copies() ? 56 : 40;
+    return warpgroups == 3 && busy_copies() ? 56 : 32;
   }
 
   // Shared memory, from its beginning. Tiles are stored as panels of 64 columns = 128 bytes.
@@ -112,6 +116,8 @@ struct HopperConfig {
       return "sums in f16 overflow unless weights are at most 1: lazy_maximum:0 and rescale_threshold:0";
     if ((features.mask != MaskShape::none) && v_stages <= most_skipped())
       return "a pending P V holds one V stage while blocks are handed on: more V stages, or fewer warpgroups";
+    if (warpgroups == 4 && busy_copies())
+      return "registers: four warpgroups leave too few for copies of own lengths, by a static plan or in a cluster";
     if (operand_registers() + 24 > math_registers()) return "registers: O, S and P of a warpgroup exceed its share";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
     return nullptr;
