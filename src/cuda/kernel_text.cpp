@@ -94,31 +94,41 @@ ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackward
   return {.own_lengths = features.own_lengths};
 }
 
+/// "_cluster2_pshared": what of the knobs a name tells.
+std::string knob_suffix(const kernels::HopperConfig& c) {
+  return fmt::format("{}{}{}{}{}", c.cluster == 1 ? "" : "_cluster2", c.p_in_shared ? "_pshared" : "",
+                     c.scores_in_f16 ? "_scores16" : "", c.sums_in_f16 ? "_sums16" : "",
+                     c.v_by_columns ? "_columns" : "");
+}
+
 }  // namespace
 
 KernelSource kernel_source(const kernels::HopperConfig& c) {
-  return {fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
-                      suffix(c.features)),
-          fmt::format(
-              R"(#include "hopper_forward.cuh"
+  return {
+      fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
+                  knob_suffix(c), suffix(c.features)),
+      fmt::format(
+          R"(#include "hopper_forward.cuh"
 using namespace heed::kernels;
 
 constexpr HopperConfig kConfig{{
     .type = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warpgroups = {}, .k_stages = {}, .v_stages = {},
     .q_buffers = {}, .turns = Turns::{}, .persistence = Persistence::{}, .lazy_maximum = {}, .rescale_threshold = {},
-    .q_in_registers = {}, .own_o_memory = {},
+    .q_in_registers = {}, .own_o_memory = {}, .cluster = {}, .p_in_shared = {}, .scores_in_f16 = {},
+    .sums_in_f16 = {}, .v_by_columns = {},
     .features = {}}};
 
-extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1){}
     heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                 const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap o,
                 const __grid_constant__ ForwardParams p) {{
   hopper_forward<kConfig>(q, k, v, o, p);
 }}
 )",
-              text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
-              text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
-              c.q_in_registers, c.own_o_memory, initializer(c.features))};
+          text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
+          text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
+          c.q_in_registers, c.own_o_memory, c.cluster, c.p_in_shared, c.scores_in_f16, c.sums_in_f16, c.v_by_columns,
+          initializer(c.features), c.cluster == 1 ? "" : " __cluster_dims__(kConfig.cluster, 1, 1)")};
 }
 
 KernelSource kernel_source(const kernels::PortableConfig& c) {
