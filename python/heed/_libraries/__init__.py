@@ -1,0 +1,50 @@
+"""What differs between the libraries that arrays come from: how outputs are made, which stream is current, how a seed is
+drawn, what a gradient would need. Nothing here imports torch unless an array of torch's came by."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Library(Protocol):
+    """One module of this folder."""
+
+    def shape(self, array: Any, name: str) -> tuple[int, ...]: ...
+
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
+        """An array of `like`'s type, in its place."""
+
+    def empty_f32(self, like: Any, shape: tuple[int, ...]) -> Any: ...
+
+    def bytes(self, like: Any, count: int) -> Any:
+        """So many zero bytes in `like`'s place, at an address that is a multiple of 64."""
+
+    def stream(self, array: Any) -> int | None:
+        """The stream on which the library works with it now; None: it knows none."""
+
+    def draw_seed(self, generator: Any | None) -> int: ...
+
+    def refuse_gradient(self, fields: dict[str, Any]) -> None:
+        """Raises where a gradient through one of the arrays is asked for."""
+
+
+_by_type: dict[type, Library] = {}
+
+
+def library_of(array: Any) -> Library:
+    """Of the array's type, remembered."""
+    library = _by_type.get(type(array))
+    return _find(type(array)) if library is None else library
+
+
+def _find(kind: type) -> Library:
+    # A subclass may come from anywhere: the module of any of its bases tells.
+    roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    if "torch" in roots:
+        from . import torch as library
+    elif "numpy" in roots:
+        from . import numpy as library  # type: ignore[no-redef]
+    else:
+        from . import other as library  # type: ignore[no-redef]
+    _by_type[kind] = library
+    return library

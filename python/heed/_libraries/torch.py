@@ -1,0 +1,61 @@
+"""torch tensors: results are torch tensors on the same device, computed on its current stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._errors import UnsupportedError
+
+is_grad_enabled = torch.is_grad_enabled
+DIFFERENTIABLE = ("q", "k", "v", "bias", "alibi_slopes", "sink")
+
+
+def _current_stream(device: int) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+# What torch's own compiler calls from the code it writes: a number, without the object around it.
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+
+
+def shape(array: Any, name: str) -> tuple[int, ...]:
+    return tuple(array.shape)
+
+
+def empty(like: Any, shape: tuple[int, ...]) -> Any:
+    if shape == like.shape:
+        return torch.empty_like(like, requires_grad=False)
+    return like.new_empty(shape)
+
+
+def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
+    return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+
+def bytes(like: Any, count: int) -> Any:
+    # Allocators of CPU tensors align to 64 bytes, those of CUDA tensors to 512.
+    return torch.zeros(count, dtype=torch.uint8, device=like.device)
+
+
+def stream(array: Any) -> int | None:
+    return _raw_stream(array.get_device()) if array.is_cuda else None
+
+
+def draw_seed(generator: Any | None) -> int:
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator is {type(generator)}; with torch tensors it is a torch.Generator.")
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(2**63 - 1, (), generator=generator, device=device, dtype=torch.int64))
+
+
+def refuse_gradient(fields: dict[str, Any]) -> None:
+    if not is_grad_enabled():
+        return
+    for name in DIFFERENTIABLE:
+        if getattr(fields.get(name), "requires_grad", False):
+            raise UnsupportedError(
+                f"a gradient through {name} is asked for (its requires_grad is set, and gradients are enabled): heed "
+                "computes the forward pass alone. Call it under torch.no_grad() or torch.inference_mode(), or detach() it."
+            )

@@ -1,0 +1,35 @@
+"""The contract in fp64, plain loops in C++: slow and right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._call import lse_shape, prepare
+
+#: A NaN that no computation makes: what is still here afterwards was not written.
+UNWRITTEN = np.array(0x7FF8_0000_DEAD_BEEF, np.uint64).view(np.float64)
+
+
+def oracle(q: Any, k: Any, v: Any, *, return_lse: bool = False, **options: Any) -> Any:
+    """What attention(q, k, v, **options) should be, as a float64 NumPy array; or (o, lse), both float64.
+
+    Takes the options of attention() and of attention_varlen() (cu_seqlens_q=, ...). Arrays are in CPU memory. Rows that
+    belong to no sequence are NaN.
+    """
+    for name in ("out", "lse_out", "engine", "stream"):
+        if name in options:
+            raise TypeError(f"oracle() takes no {name}=.")
+    call = prepare(q, k, v, **options)
+    shape = call.library.shape(q, "q")
+    o = np.full((*shape[:-1], call.library.shape(v, "v")[-1]), UNWRITTEN)
+    lse = np.full(lse_shape(shape, call.bhsd), UNWRITTEN)
+    _native.oracle({**call.fields, "o": o, "lse": lse}, call.bhsd)
+    return (o, lse) if return_lse else o
+
+
+def written(expected: Any) -> Any:
+    """Which elements of an oracle's result belong to the problem."""
+    return expected.view(np.uint64) != UNWRITTEN.view(np.uint64)
