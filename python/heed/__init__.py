@@ -15,6 +15,7 @@ from ._attention import attention, attention_varlen
 from ._errors import DeviceError, Error, InternalError, InvalidArgumentError, OutOfMemoryError, UnsupportedError
 from ._explain import Candidate, Explanation, explain, kernels
 from ._mask import Mask
+from ._paths import get_cmake_dir, get_include, get_library_dir
 from ._plan import Plan, plan, prewarm
 from ._problem import Problem
 
@@ -40,6 +41,9 @@ __all__ = [
     "attention",
     "attention_varlen",
     "explain",
+    "get_cmake_dir",
+    "get_include",
+    "get_library_dir",
     "kernels",
     "oracle",
     "plan",

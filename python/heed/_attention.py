@@ -12,6 +12,8 @@ Window = Sequence["int | None"]
 
 
 def _run(call: Call, return_lse: bool) -> Any:
+    if call.recorded:
+        return call.library.run_recorded(call, return_lse)
     call.library.refuse_gradient(call.fields)
     add_outputs(call, return_lse)
     _native.forward(call.fields, call.bhsd, call.engine, call.stream)

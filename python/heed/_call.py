@@ -17,13 +17,14 @@ LAYOUTS = {"bshd": False, "bhsd": True}
 class Call:
     """Arguments as heed._native takes them, and the arrays that it will write."""
 
-    __slots__ = ("bhsd", "engine", "fields", "library", "lse", "out", "stream")
+    __slots__ = ("bhsd", "engine", "fields", "library", "lse", "out", "recorded", "stream")
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, engine: str, stream: int | None) -> None:
         self.library: Library = library_of(q)
         self.bhsd: bool = _choice(LAYOUTS, layout, "layout")
         self.engine: int = _choice(ENGINES, engine, "engine")
-        self.stream: int | None = self.library.stream(q) if stream is None else stream
+        self.recorded: bool = self.library.recorded(q)
+        self.stream: int | None = self.library.stream(q) if stream is None and not self.recorded else stream
         self.fields: dict[str, Any] = {"q": q, "k": k, "v": v}
         self.out: Any = None
         self.lse: Any = None
@@ -170,6 +171,8 @@ def _dropout_fields(
         raise ValueError("seed, generator and dropout_state: each says where random numbers come from; pass one.")
     fields["dropout_p"] = dropout_p
     fields["randval"] = randval
+    if call.recorded and seed is None and dropout_state is None:
+        dropout_state = call.library.draw_state(fields["q"], generator)
     if dropout_state is not None:
         fields["dropout_state"] = dropout_state
         return

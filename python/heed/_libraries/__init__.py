@@ -3,7 +3,8 @@ drawn, what a gradient would need. Nothing here imports torch unless an array of
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import sys
+from typing import Any, Protocol, cast
 
 
 class Library(Protocol):
@@ -24,6 +25,14 @@ class Library(Protocol):
 
     def draw_seed(self, generator: Any | None) -> int: ...
 
+    def recorded(self, q: Any) -> bool:
+        """Whether a program is being recorded."""
+
+    def draw_state(self, q: Any, generator: Any | None) -> Any:
+        """An array of two numbers, seed and offset, that the recorded program will draw."""
+
+    def run_recorded(self, call: Any, return_lse: bool) -> Any: ...
+
     def refuse_gradient(self, fields: dict[str, Any]) -> None:
         """Raises where a gradient through one of the arrays is asked for."""
 
@@ -38,13 +47,14 @@ def library_of(array: Any) -> Library:
 
 
 def _find(kind: type) -> Library:
-    # A subclass may come from anywhere: the module of any of its bases tells.
-    roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
-    if "torch" in roots:
+    # torch.compile reads this function too, in programs that begin with it: no more than it understands.
+    library: Any
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
         from . import torch as library
-    elif "numpy" in roots:
-        from . import numpy as library  # type: ignore[no-redef]
+    elif numpy is not None and issubclass(kind, numpy.ndarray):
+        from . import numpy as library
     else:
-        from . import other as library  # type: ignore[no-redef]
+        from . import other as library
     _by_type[kind] = library
-    return library
+    return cast(Library, library)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .. import _native
 from . import numpy as _numpy
 
@@ -26,13 +28,13 @@ def empty(like: Any, shape: tuple[int, ...]) -> Any:
             raise TypeError(
                 "q is bfloat16, which NumPy knows through the package ml_dtypes alone: install it, or pass out=."
             ) from None
-        return _numpy.np.empty(shape, ml_dtypes.bfloat16)
-    return _numpy.np.empty(shape, NUMPY_NAMES.get(kind, "float32"))
+        return np.empty(shape, ml_dtypes.bfloat16)
+    return np.empty(shape, NUMPY_NAMES.get(kind, "float32"))
 
 
 def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
     _need_memory(_native.describe(like, "q")[2], "lse_out=", "the LSE")
-    return _numpy.np.empty(shape, "float32")
+    return np.empty(shape, "float32")
 
 
 def bytes(like: Any, count: int) -> Any:
@@ -44,6 +46,9 @@ def stream(array: Any) -> int | None:
     return None
 
 
+recorded = _numpy.recorded
+draw_state = _numpy.draw_state
+run_recorded = _numpy.run_recorded
 draw_seed = _numpy.draw_seed
 refuse_gradient = _numpy.refuse_gradient
 

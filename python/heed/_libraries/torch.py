@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .._errors import UnsupportedError
 
+if TYPE_CHECKING:
+    from .._call import Call
+
 is_grad_enabled = torch.is_grad_enabled
+is_compiling = torch.compiler.is_compiling
+NOT_RECORDED = ("dropout_seed", "randval")
 DIFFERENTIABLE = ("q", "k", "v", "bias", "alibi_slopes", "sink")
 
 
@@ -48,6 +54,41 @@ def draw_seed(generator: Any | None) -> int:
         raise TypeError(f"generator is {type(generator)}; with torch tensors it is a torch.Generator.")
     device = "cpu" if generator is None else generator.device
     return int(torch.randint(2**63 - 1, (), generator=generator, device=device, dtype=torch.int64))
+
+
+def recorded(q: Any) -> bool:
+    """Whether a program is being recorded (torch.compile, torch.export) and no memory may be touched."""
+    return is_compiling() or (type(q) is not torch.Tensor and isinstance(q, FakeTensor))
+
+
+def draw_state(q: Any, generator: Any | None) -> Any:
+    """Seed and offset where the program will find them when it runs."""
+    return torch.randint(2**63 - 1, (2,), generator=generator, device=q.device, dtype=torch.int64)
+
+
+def run_recorded(call: Call, return_lse: bool) -> Any:
+    """By an operator of torch, which knows shapes without memory."""
+    from . import torch_ops
+
+    fields = {name: value for name, value in call.fields.items() if value is not None}
+    for name in NOT_RECORDED:
+        if name in fields:
+            raise UnsupportedError(
+                f"{name} while torch records a program: what heed takes there comes as a tensor, dropout_state=."
+                if name != "randval"
+                else "randval is written by heed, which torch's recorded programs do not know of; draw it in eager mode."
+            )
+    fields["engine"] = call.engine
+    fields["want_lse"] = return_lse or call.lse is not None
+    if "seqstart_q" in fields:
+        o, lse = torch_ops.varlen_fwd(**fields)
+    else:
+        o, lse = torch_ops.fwd(**fields, bhsd=call.bhsd)
+    if call.out is not None:
+        o = call.out.copy_(o)
+    if call.lse is not None:
+        lse = call.lse.copy_(lse)
+    return (o, lse) if return_lse else o
 
 
 def refuse_gradient(fields: dict[str, Any]) -> None:
