@@ -149,7 +149,7 @@ def attention_varlen(
     lengths; bias and boolean masks are indexed from its own first row. The LSE is [h, total_q]. Rows of the output that
     belong to no sequence are not written. Everything else is as in attention().
     """
-    if cu_seqlens_q is None or cu_seqlens_k is None:
+    if cu_seqlens_q is None and cu_seqlens_k is None:
         raise TypeError("cu_seqlens_q and cu_seqlens_k say where each sequence begins; neither may be None.")
     call = prepare(
         q,

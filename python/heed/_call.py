@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import _mask
+from . import _mask, _native
 from ._libraries import Library, library_of
 from ._mask import Mask
 
@@ -24,7 +24,7 @@ class Call:
         self.bhsd: bool = _choice(LAYOUTS, layout, "layout")
         self.engine: int = _choice(ENGINES, engine, "engine")
         self.recorded: bool = self.library.recorded(q)
-        self.stream: int | None = self.library.stream(q) if stream is None and not self.recorded else stream
+        self.stream: int | None = None if self.recorded else self.library.stream(q, stream)
         self.fields: dict[str, Any] = {"q": q, "k": k, "v": v}
         self.out: Any = None
         self.lse: Any = None
@@ -85,13 +85,17 @@ def prepare(
         fields["scale"] = scale
     if dropout_p or randval is not None:
         _dropout_fields(call, dropout_p, seed, offset, generator, dropout_state, randval)
-    elif seed is not None or generator is not None or dropout_state is not None:
-        raise ValueError("seed, generator and dropout_state belong to dropout, but dropout_p is 0.")
+    elif seed is not None or offset or generator is not None or dropout_state is not None:
+        raise ValueError("seed, offset, generator and dropout_state belong to dropout, but dropout_p is 0.")
     if seqlens_q is not None:
         fields["seqlen_q"] = seqlens_q
     if seqlens_k is not None:
         fields["seqlen_k"] = seqlens_k
-    if cu_seqlens_q is not None:
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        if cu_seqlens_q is None or cu_seqlens_k is None:
+            raise TypeError("cu_seqlens_q and cu_seqlens_k say where each sequence begins: both are needed.")
+        if call.bhsd:
+            raise ValueError("packed sequences have one layout, (total, heads, head dim); leave out layout.")
         fields["seqstart_q"], fields["seqstart_k"] = cu_seqlens_q, cu_seqlens_k
         fields["max_s_q"], fields["max_s_k"] = max_seqlen_q or 0, max_seqlen_k or 0
     if math != "fast":
@@ -100,35 +104,33 @@ def prepare(
 
 
 def add_outputs(call: Call, want_lse: bool) -> None:
-    """Makes what the caller did not bring: o [q's shape, but with v's head dim], and lse [b, h, s_q] or [h, total_q]."""
-    library, fields = call.library, call.fields
+    """Makes what the caller did not bring: o, q's shape with v's head dim; lse [b, h, s_q] or [h, total_q]."""
+    fields = call.fields
     q = fields["q"]
-    if call.out is None or (want_lse and call.lse is None):
-        shape = library.shape(q, "q")
-        rank = 3 if "seqstart_q" in fields else 4
-        if len(shape) != rank:
-            raise ValueError(
-                f"q has the shape {tuple(shape)}; "
-                + ("packed sequences have three dimensions, (total, heads, head dim)." if rank == 3 else _four(call.bhsd))
-            )
-        if call.out is None:
-            call.out = library.empty(q, (*shape[:-1], library.shape(fields["v"], "v")[-1]))
-        if want_lse and call.lse is None:
-            call.lse = library.empty_f32(q, lse_shape(shape, call.bhsd))
+    if call.out is None:
+        call.out = call.library.empty_output(q, _head_dim(fields["v"]))
     fields["o"] = call.out
+    if want_lse and call.lse is None:
+        shape = call.library.shape(q, "q")
+        if len(shape) != (3 if "seqstart_q" in fields else 4):
+            raise ValueError(f"q has the shape {tuple(shape)}: it has four dimensions, or three for packed sequences.")
+        call.lse = call.library.empty_f32(q, lse_shape(shape, call.bhsd))
     if call.lse is not None:
         fields["lse"] = call.lse
+
+
+def _head_dim(v: Any) -> int:
+    try:
+        d_v: int = v.shape[-1]
+    except (AttributeError, IndexError):  # an object that speaks DLPack alone, or no array: that is told by name
+        d_v = _native.describe(v, "v")[1][-1]
+    return d_v
 
 
 def lse_shape(shape: tuple[int, ...], bhsd: bool) -> tuple[int, ...]:
     if len(shape) == 3:
         return (shape[1], shape[0])
     return shape[:3] if bhsd else (shape[0], shape[2], shape[1])
-
-
-def _four(bhsd: bool) -> str:
-    order = "batch, heads, sequence, head dim" if bhsd else "batch, sequence, heads, head dim"
-    return f"in layout {'bhsd' if bhsd else 'bshd'} it has four dimensions, ({order})."
 
 
 def _choice(choices: dict[str, Any], value: Any, name: str) -> Any:
@@ -169,6 +171,8 @@ def _dropout_fields(
     fields = call.fields
     if (seed is not None) + (generator is not None) + (dropout_state is not None) > 1:
         raise ValueError("seed, generator and dropout_state: each says where random numbers come from; pass one.")
+    if dropout_state is not None and offset:
+        raise ValueError("dropout_state holds the offset already; leave out offset.")
     fields["dropout_p"] = dropout_p
     fields["randval"] = randval
     if call.recorded and seed is None and dropout_state is None:

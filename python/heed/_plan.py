@@ -34,6 +34,8 @@ class Plan:
     ) -> Any:
         """As attention(q, k, v, ...) or, with cu_seqlens_q= and the like, attention_varlen(). The arguments must pose the
         plan's problem: other values in arrays of the same shapes and strides."""
+        if "engine" in options:
+            raise TypeError("run() takes no engine=: the plan was made for one.")
         call = prepare(q, k, v, **options)
         call.library.refuse_gradient(call.fields)
         add_outputs(call, return_lse)

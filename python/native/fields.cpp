@@ -197,6 +197,10 @@ bool Fields::read_tensor(std::size_t field, PyObject* object) {
 }
 
 bool Fields::check_together() const {
+  if (stream_chosen_ && !place_.on_gpu()) {
+    PyErr_SetString(PyExc_ValueError, "stream= is for arrays in GPU memory; q is on the CPU.");
+    return false;
+  }
   for (const std::size_t i : {kK, kV})
     if (given_[i] && arrays_[i].tensor.type != arrays_[kQ].tensor.type) {
       PyErr_Format(PyExc_TypeError, "%s is %s and q %s; q, k and v have one type.", kArrays[i].name,

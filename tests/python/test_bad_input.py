@@ -39,12 +39,20 @@ def test_shapes_that_do_not_fit(qkv):
     refused(ValueError, ["5 dimensions"], q[None], k, v)
 
 
-def test_q_of_another_rank_without_out(qkv):
+def test_bad_arrays_without_out(qkv):
     q, k, v = qkv
-    with pytest.raises(ValueError, match=r"\(9, 4, 16\).*batch, sequence, heads, head dim"):
+    with pytest.raises(ValueError, match=r"\[9, 4, 16\].*b, s_q, h, d"):
         heed.attention(q[0], k, v)
-    with pytest.raises(ValueError, match="three dimensions"):
+    with pytest.raises(ValueError, match="four dimensions"):
+        heed.attention(q[0], k, v, return_lse=True)
+    with pytest.raises(ValueError, match=r"\[2, 9, 4, 16\].*total_q, h, d"):
         heed.attention_varlen(q, k, v, np.array([0, 9]), np.array([0, 13]))
+    with pytest.raises(TypeError, match="v is .*list"):
+        heed.attention(q, k, v.tolist())
+    with pytest.raises(TypeError, match="q is .*NoneType"):
+        heed.attention(None, k, v)
+    with pytest.raises(ValueError, match="v has 0 dimensions"):
+        heed.attention(q, k, np.array(1.0, np.float32))
 
 
 def test_types_that_do_not_fit(qkv):
@@ -93,7 +101,10 @@ def test_options_that_make_no_sense(qkv):
     refused(ValueError, ["dropout", "1"], q, k, v, dropout_p=1.0, seed=1)
     refused(ValueError, ["dropout", "seed"], q, k, v, dropout_p=0.5)
     refused(ValueError, ["dropout_p is 0"], q, k, v, seed=3)
+    refused(ValueError, ["dropout_p is 0"], q, k, v, offset=3)
+    refused(ValueError, ["offset"], q, k, v, dropout_p=0.5, dropout_state=np.array([1, 0]), offset=3)
     refused(ValueError, ["seed"], q, k, v, dropout_p=0.5, seed=-1)
+    refused(ValueError, ["stream", "CPU"], q, k, v, stream=1)
     refused(ValueError, ["pass one"], q, k, v, dropout_p=0.5, seed=1, dropout_state=np.array([1, 0]))
     refused(TypeError, ["generator"], q, k, v, dropout_p=0.5, generator=7)
     refused(ValueError, ["window"], q, k, v, window=(1,))
@@ -129,4 +140,6 @@ def test_lists_of_sequences_that_make_no_sense(data):
         heed.attention_varlen(q, k, v, np.array([0, 9]), np.array([0, 13]), max_seqlen_q=3, out=out)
     with pytest.raises(TypeError, match="cu_seqlens"):
         heed.attention_varlen(q, k, v, None, np.array([0, 13]), out=out)
+    with pytest.raises(ValueError, match="one layout"):
+        heed.oracle(q, k, v, cu_seqlens_q=np.array([0, 9]), cu_seqlens_k=np.array([0, 13]), layout="bhsd")
     assert (out == 7).all()

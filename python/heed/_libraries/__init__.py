@@ -12,16 +12,16 @@ class Library(Protocol):
 
     def shape(self, array: Any, name: str) -> tuple[int, ...]: ...
 
-    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
-        """An array of `like`'s type, in its place."""
+    def empty_output(self, q: Any, d_v: int) -> Any:
+        """An array of q's type and shape, but with this head dim, in q's place."""
 
     def empty_f32(self, like: Any, shape: tuple[int, ...]) -> Any: ...
 
     def bytes(self, like: Any, count: int) -> Any:
         """So many zero bytes in `like`'s place, at an address that is a multiple of 64."""
 
-    def stream(self, array: Any) -> int | None:
-        """The stream on which the library works with it now; None: it knows none."""
+    def stream(self, array: Any, chosen: int | None) -> int | None:
+        """Where to run: the caller's choice, else the stream on which the library works with it now; None: it knows none."""
 
     def draw_seed(self, generator: Any | None) -> int: ...
 

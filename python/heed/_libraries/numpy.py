@@ -13,8 +13,8 @@ def shape(array: Any, name: str) -> tuple[int, ...]:
     return tuple(array.shape)
 
 
-def empty(like: Any, shape: tuple[int, ...]) -> Any:
-    return np.empty(shape, like.dtype)
+def empty_output(q: Any, d_v: int) -> Any:
+    return np.empty((*q.shape[:-1], d_v), q.dtype)
 
 
 def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
@@ -27,8 +27,8 @@ def bytes(like: Any, count: int) -> Any:
     return memory[begin : begin + count]
 
 
-def stream(array: Any) -> int | None:
-    return None
+def stream(array: Any, chosen: int | None) -> int | None:
+    return chosen
 
 
 def draw_seed(generator: Any | None) -> int:

@@ -18,8 +18,9 @@ def shape(array: Any, name: str) -> tuple[int, ...]:
     return _native.describe(array, name)[1]
 
 
-def empty(like: Any, shape: tuple[int, ...]) -> Any:
-    kind, _, on_gpu, _ = _native.describe(like, "q")
+def empty_output(q: Any, d_v: int) -> Any:
+    kind, q_shape, on_gpu, _ = _native.describe(q, "q")
+    shape = (*q_shape[:-1], d_v)
     _need_memory(on_gpu, "out=", "the result")
     if kind == BF16:
         try:
@@ -42,8 +43,8 @@ def bytes(like: Any, count: int) -> Any:
     return _numpy.bytes(like, count)
 
 
-def stream(array: Any) -> int | None:
-    return None
+def stream(array: Any, chosen: int | None) -> int | None:
+    return chosen
 
 
 recorded = _numpy.recorded

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 is_grad_enabled = torch.is_grad_enabled
 is_compiling = torch.compiler.is_compiling
 NOT_RECORDED = ("dropout_seed", "randval")
-DIFFERENTIABLE = ("q", "k", "v", "bias", "alibi_slopes", "sink")
+OPERANDS = ("q", "k", "v")
+DIFFERENTIABLE = (*OPERANDS, "bias", "alibi_slopes", "sink")
 
 
 def _current_stream(device: int) -> int:
@@ -30,10 +31,8 @@ def shape(array: Any, name: str) -> tuple[int, ...]:
     return tuple(array.shape)
 
 
-def empty(like: Any, shape: tuple[int, ...]) -> Any:
-    if shape == like.shape:
-        return torch.empty_like(like, requires_grad=False)
-    return like.new_empty(shape)
+def empty_output(q: Any, d_v: int) -> Any:
+    return torch.empty_like(q) if q.shape[-1] == d_v else q.new_empty((*q.shape[:-1], d_v))
 
 
 def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
@@ -45,7 +44,10 @@ def bytes(like: Any, count: int) -> Any:
     return torch.zeros(count, dtype=torch.uint8, device=like.device)
 
 
-def stream(array: Any) -> int | None:
+def stream(array: Any, chosen: int | None) -> int | None:
+    if chosen is not None:
+        # torch would hand the memory of the tensors to others as soon as its own stream is done with it.
+        raise ValueError("stream= is for arrays that are not torch's: use torch.cuda.stream(...), heed runs on the current one.")
     return _raw_stream(array.get_device()) if array.is_cuda else None
 
 
@@ -94,8 +96,8 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
 def refuse_gradient(fields: dict[str, Any]) -> None:
     if not is_grad_enabled():
         return
-    for name in DIFFERENTIABLE:
-        if getattr(fields.get(name), "requires_grad", False):
+    for name in DIFFERENTIABLE if len(fields) > 3 else OPERANDS:
+        if name in fields and getattr(fields[name], "requires_grad", False):
             raise UnsupportedError(
                 f"a gradient through {name} is asked for (its requires_grad is set, and gradients are enabled): heed "
                 "computes the forward pass alone. Call it under torch.no_grad() or torch.inference_mode(), or detach() it."

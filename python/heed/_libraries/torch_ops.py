@@ -81,7 +81,7 @@ def _varlen_fwd(
 
 
 def _outputs(q: Tensor, v: Tensor, bhsd: bool, want_lse: bool) -> Tuple[Tensor, Tensor]:
-    o = library.empty(q, (*q.shape[:-1], v.shape[-1]))
+    o = library.empty_output(q, v.shape[-1])
     if not want_lse:
         shape: tuple[int, ...] = (0,)
     elif q.dim() == 3:
@@ -97,7 +97,7 @@ def _run(fields: dict[str, Any]) -> Tuple[Tensor, Tensor]:
     fields["o"] = o
     if want_lse:
         fields["lse"] = lse
-    _native.forward(fields, bhsd, engine, library.stream(o))
+    _native.forward(fields, bhsd, engine, library.stream(o, None))
     return o, lse
 
 
