@@ -31,7 +31,7 @@ make_pack() {
   cp "$wheel" "$pack/wheels"
   local pure=(pytest pytest-xdist execnet iniconfig pluggy packaging pygments exceptiongroup tomli typing_extensions tqdm
     requests urllib3 idna certifi filelock fsspec transformers huggingface-hub tokenizers safetensors
-    httpx2 httpx httpcore anyio sniffio h11 click typer rich markdown-it-py mdurl shellingham)
+    httpx2 httpx httpcore httpcore2 truststore anyio sniffio h11 click typer rich markdown-it-py mdurl shellingham)
   local compiled=(regex pyyaml ml-dtypes charset-normalizer)
   .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$pack/wheels" \
     "${pure[@]}" || return 1
@@ -40,6 +40,11 @@ make_pack() {
       --python-version "$version" --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 "${compiled[@]}" ||
       return 1
   done
+  python=.venv/bin/python
+  unpack
+  PYTHONPATH=$site .venv/bin/python -c 'import huggingface_hub.hf_api, pytest, transformers, xdist' ||
+    { say "the packages are not complete"; return 1; }
+  rm -rf "$site"
   say "packed $(du -sh "$pack" | cut -f 1) into ${pack#"$root"/}"
 }
 

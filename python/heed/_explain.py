@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _native
 from ._call import ENGINES, Call, _choice, add_outputs, prepare
 from ._problem import Problem
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A kernel, and what was decided about it."""
 
     name: str
@@ -20,8 +18,7 @@ class Candidate:
     reason: str
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(NamedTuple):
     """str() of it is what `heed explain` would print, in short."""
 
     problem: str

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os.path
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = os.path.dirname(__file__)
 
 
 def get_include() -> str:
     """The folder for -I: <heed/heed.hpp> and <heed/heed.h> are below it."""
-    return str(_PACKAGE / "include")
+    return os.path.join(_PACKAGE, "include")
 
 
 def get_library_dir() -> str:
     """The folder for -L and -rpath: libheed.so is in it."""
-    return str(_PACKAGE / "lib")
+    return os.path.join(_PACKAGE, "lib")
 
 
 def get_cmake_dir() -> str:
     """For CMake: -Dheed_DIR=$(python -c 'import heed; print(heed.get_cmake_dir())')."""
-    return str(_PACKAGE / "lib" / "cmake" / "heed")
+    return os.path.join(_PACKAGE, "lib", "cmake", "heed")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _native
 from ._call import LAYOUTS, _choice, add_outputs, prepare
@@ -13,8 +12,7 @@ from ._mask import BOTTOM_RIGHT, NONE, RAW, Mask
 DIMENSIONS = ("b", "h", "s_q", "s_k")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """A forward problem, for plan(), explain() and prewarm(), before there is any memory.
 
         heed.Problem(type="bf16", batch=2, heads=(32, 8), lengths=4096, head_dims=128, mask="b", lse=True)
@@ -49,7 +47,7 @@ class Problem:
 
     def replace(self, **changes: Any) -> Problem:
         """The same problem but for these fields."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
     def to_json(self) -> str:
         """As heed_problem_json writes it, and `heed` reads it."""
