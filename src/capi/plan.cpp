@@ -11,12 +11,11 @@ using namespace heed::capi;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-heed_status create(heed_context* handle, const heed_plan_options* options, heed_plan** plan, auto&& problem) {
+/// `posed` makes what a plan is for: arguments, or a problem.
+heed_status create(heed_context* handle, const heed_plan_options* options, heed_plan** plan, auto&& posed) {
   return guarded([&] {
     heed_plan*& result = required(plan, "plan");
-    const auto context = context_of(handle);
-    const PlanOptions chosen = plan_options(options);
-    result = new heed_plan{context->plan(problem(*context, chosen.engine), chosen)};
+    result = new heed_plan{context_of(handle)->plan(posed(), plan_options(options))};
   });
 }
 
@@ -29,15 +28,17 @@ std::span<std::byte> workspace_of(void* workspace, size_t bytes) {
 
 heed_status heed_plan_create(heed_context* context, const heed_forward_args* args, const heed_plan_options* options,
                              heed_plan** plan) {
-  return create(context, options, plan,
-                [&](const Context& c, EngineChoice engine) { return c.problem(forward_args(args), engine); });
+  return create(context, options, plan, [&] { return forward_args(args); });
+}
+
+heed_status heed_backward_plan_create(heed_context* context, const heed_backward_args* args,
+                                      const heed_plan_options* options, heed_plan** plan) {
+  return create(context, options, plan, [&] { return backward_args(args); });
 }
 
 heed_status heed_plan_create_from_json(heed_context* context, const char* problem_json,
                                        const heed_plan_options* options, heed_plan** plan) {
-  return create(context, options, plan, [&](const Context&, EngineChoice) {
-    return Problem::from_json(&required(problem_json, "problem_json"));
-  });
+  return create(context, options, plan, [&] { return Problem::from_json(&required(problem_json, "problem_json")); });
 }
 
 void heed_plan_destroy(heed_plan* plan) { delete plan; }
@@ -63,5 +64,22 @@ heed_status heed_plan_run_on_stream(const heed_plan* plan, const heed_forward_ar
   return guarded([&] {
     const Plan& chosen = required(plan, "plan").plan;
     chosen.run_on_stream(forward_args(args), workspace_of(workspace, workspace_bytes), stream);
+  });
+}
+
+heed_status heed_backward_plan_run(const heed_plan* plan, const heed_backward_args* args, void* workspace,
+                                   size_t workspace_bytes, const heed_executor* executor) {
+  return guarded([&] {
+    const Plan& chosen = required(plan, "plan").plan;
+    std::optional<CallbackExecutor> storage;
+    chosen.run(backward_args(args), workspace_of(workspace, workspace_bytes), executor_of(executor, storage));
+  });
+}
+
+heed_status heed_backward_plan_run_on_stream(const heed_plan* plan, const heed_backward_args* args, void* workspace,
+                                             size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    const Plan& chosen = required(plan, "plan").plan;
+    chosen.run_on_stream(backward_args(args), workspace_of(workspace, workspace_bytes), stream);
   });
 }

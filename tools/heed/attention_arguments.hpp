@@ -12,15 +12,16 @@
 namespace heed::command {
 
 /// Declares every argument that describes a problem, as the library's verify/case_args.hpp lists them.
-void declare_problem(Arguments& arguments);
+void declare_problem(Arguments& arguments, Operation operation = Operation::forward);
 /// The problem they describe. Throws Error: invalid, or not built yet.
-verify::Case read_problem(const Arguments& arguments);
+verify::Case read_problem(const Arguments& arguments, Operation operation = Operation::forward);
 
 /// Where and with what a problem runs.
 struct Where {
   EngineChoice engine = EngineChoice::automatic;
-  int threads = 0;  ///< 0: as many as this process may use
-  std::string isa;  ///< the highest ISA level the CPU engine may use; empty: the best here
+  int threads = 0;   ///< 0: as many as this process may use
+  std::string isa;   ///< the highest ISA level the CPU engine may use; empty: the best here
+  std::string algo;  ///< knobs that the CUDA engine's kernels are forced to; empty: heed chooses
   std::string kernel;
 
   /// The arguments that say the same, each with a blank in front: " -threads=1".

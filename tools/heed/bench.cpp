@@ -1,6 +1,7 @@
 /// heed bench: measures suites of problems against the peak of this machine.
 
 #include "dispatch/glob.hpp"
+#include "heed/bench_host.hpp"
 #include "heed/bench_run.hpp"
 #include "heed/bench_suites.hpp"
 #include "heed/command.hpp"
@@ -17,10 +18,12 @@ namespace heed::command {
 namespace {
 
 using Overrides = std::map<std::string, std::string>;
+constexpr std::string_view kHostCost = "host";
 
 std::string suite_list() {
   std::string text = "Suites\n";
   for (const Suite& suite : suites()) text += fmt::format("  {:<17}{}\n", suite.name, suite.summary);
+  text += fmt::format("  {:<17}{}\n", kHostCost, "what a call costs the host, on a GPU; takes no problem");
   text += fmt::format("\nSweeps of one size, from {}\n", kSweepProblem);
   for (const Sweep& sweep : sweeps()) text += fmt::format("  {:<17}{}\n", sweep.name, sweep.summary);
   return text;
@@ -46,7 +49,7 @@ std::vector<BenchProblem> problems_of(const std::string& name, const Overrides& 
       problems.push_back({row.label, row.against, case_of(row.arguments, overrides)});
     return problems;
   }
-  std::vector<std::string> names;
+  std::vector<std::string> names{std::string(kHostCost)};
   for (const Suite& suite : suites()) names.emplace_back(suite.name);
   for (const Sweep& sweep : sweeps()) {
     names.emplace_back(sweep.name);
@@ -119,8 +122,12 @@ Examples
   options.seconds = arguments.number("seconds", 0, 1e6);
   options.check = arguments.text("v") == "1";
 
+  if (arguments.positionals().front() == kHostCost) {
+    fmt::print("{}", measure_host_cost(*make_context(options.where)));
+    return kValid;
+  }
   Overrides overrides;
-  for (const verify::CaseKey& key : verify::case_keys())
+  for (const verify::CaseKey& key : verify::case_keys(Operation::forward))
     if (const std::string name(key.name); arguments.given(name)) overrides[name] = arguments.text(name);
   BenchReport report;
   report.suite = arguments.positionals().front();
