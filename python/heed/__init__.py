@@ -21,7 +21,7 @@ from ._problem import Problem
 
 if TYPE_CHECKING:
     from . import reference
-    from ._oracle import oracle
+    from ._oracle import Gradients, oracle, oracle_backward
     from ._validator import Report, Validator
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "DeviceError",
     "Error",
     "Explanation",
+    "Gradients",
     "InternalError",
     "InvalidArgumentError",
     "Mask",
@@ -46,6 +47,7 @@ __all__ = [
     "get_library_dir",
     "kernels",
     "oracle",
+    "oracle_backward",
     "plan",
     "prewarm",
     "reference",
@@ -53,20 +55,22 @@ __all__ = [
 
 __version__: str = _native.version()
 
+_WITH_NUMPY = {
+    "Gradients": "heed._oracle",
+    "Report": "heed._validator",
+    "Validator": "heed._validator",
+    "oracle": "heed._oracle",
+    "oracle_backward": "heed._oracle",
+    "reference": "heed.reference",
+}
+
 
 def __getattr__(name: str) -> Any:
     """What needs NumPy is imported when it is first asked for: heed itself needs nothing but Python."""
-    if name == "reference":
-        from importlib import import_module
+    from importlib import import_module
 
-        return import_module("heed.reference")
-    if name == "oracle":
-        from ._oracle import oracle as found
-    elif name in ("Report", "Validator"):
-        from . import _validator
-
-        found = getattr(_validator, name)
-    else:
+    if name not in _WITH_NUMPY:
         raise AttributeError(f"module 'heed' has no attribute {name!r}")
-    globals()[name] = found
+    module = import_module(_WITH_NUMPY[name])
+    globals()[name] = found = module if name == "reference" else getattr(module, name)
     return found

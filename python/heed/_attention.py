@@ -14,7 +14,8 @@ Window = Sequence["int | None"]
 def _run(call: Call, return_lse: bool) -> Any:
     if call.recorded:
         return call.library.run_recorded(call, return_lse)
-    call.library.refuse_gradient(call.fields)
+    if call.library.wants_gradient(call.fields):
+        return call.library.run_with_gradient(call, return_lse)
     add_outputs(call, return_lse)
     _native.forward(call.fields, call.bhsd, call.engine, call.stream)
     return (call.out, call.lse) if return_lse else call.out
@@ -47,6 +48,7 @@ def attention(
     lse_out: Any = None,
     return_lse: bool = False,
     math: str = "fast",
+    deterministic: bool = False,
     engine: str = "auto",
     stream: int | None = None,
 ) -> Any:
@@ -55,7 +57,8 @@ def attention(
     q is [b, s_q, h, d], k [b, s_k, h_k, d] and v [b, s_k, h_k, d_v], where h is a multiple of h_k; with layout="bhsd" the
     heads come before the sequence. Returns o, shaped like q with v's head dim, or (o, lse) with return_lse=True. Arrays
     are torch tensors, NumPy arrays (bfloat16 from ml_dtypes), or anything with __dlpack__ or __cuda_array_interface__;
-    nothing is copied. On a GPU the work is put on torch's current stream of q's device.
+    nothing is copied. On a GPU the work is put on torch's current stream of q's device. Gradients of torch tensors flow to q, k,
+    v, bias, alibi_slopes and sink, from o and from lse.
 
     causal          the last query sees every key (bottom-right, as in FlashAttention)
     window          (left, right) or (left, right, sink keys): so many keys before and behind the diagonal; -1: all
@@ -73,6 +76,7 @@ def attention(
     out, lse_out    arrays to write into
     return_lse      also return the log-sum-exp, float32 [b, h, s_q], natural logarithm
     math            "fast", or "accurate": every product in float32
+    deterministic   gradients are the same bits in every run, or backward() refuses; o and lse always are
     engine          "auto" (where q lies), "cpu" or "cuda"
     stream          a CUDA stream as a number, for arrays that are not torch's
     """
@@ -101,6 +105,7 @@ def attention(
         out=out,
         lse_out=lse_out,
         math=math,
+        deterministic=deterministic,
         engine=engine,
         stream=stream,
     )
@@ -137,6 +142,7 @@ def attention_varlen(
     lse_out: Any = None,
     return_lse: bool = False,
     math: str = "fast",
+    deterministic: bool = False,
     engine: str = "auto",
     stream: int | None = None,
 ) -> Any:
@@ -179,6 +185,7 @@ def attention_varlen(
         out=out,
         lse_out=lse_out,
         math=math,
+        deterministic=deterministic,
         engine=engine,
         stream=stream,
     )

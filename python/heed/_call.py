@@ -17,7 +17,7 @@ LAYOUTS = {"bshd": False, "bhsd": True}
 class Call:
     """Arguments as heed._native takes them, and the arrays that it will write."""
 
-    __slots__ = ("bhsd", "engine", "fields", "library", "lse", "out", "recorded", "stream")
+    __slots__ = ("bhsd", "deterministic", "engine", "fields", "library", "lse", "out", "recorded", "stream")
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, engine: str, stream: int | None) -> None:
         self.library: Library = library_of(q)
@@ -26,6 +26,7 @@ class Call:
         self.recorded: bool = self.library.recorded(q)
         self.stream: int | None = None if self.recorded else self.library.stream(q, stream)
         self.fields: dict[str, Any] = {"q": q, "k": k, "v": v}
+        self.deterministic: bool = False
         self.out: Any = None
         self.lse: Any = None
 
@@ -60,12 +61,13 @@ def prepare(
     out: Any = None,
     lse_out: Any = None,
     math: str = "fast",
+    deterministic: bool = False,
     engine: str = "auto",
     stream: int | None = None,
 ) -> Call:
     """Everything that attention() and attention_varlen() can be told. Outputs are not made yet."""
     call = Call(q, k, v, layout, engine, stream)
-    call.out, call.lse = out, lse_out
+    call.out, call.lse, call.deterministic = out, lse_out, deterministic
     fields = call.fields
     if causal or window is not None or mask is not None:
         _mask_fields(fields, causal, window, mask)

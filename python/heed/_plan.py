@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _native
 from ._call import ENGINES, _choice, add_outputs, prepare
+from ._errors import UnsupportedError
 from ._explain import Explanation, call_of, explain
 from ._problem import Problem
 
@@ -37,7 +38,12 @@ class Plan:
         if "engine" in options:
             raise TypeError("run() takes no engine=: the plan was made for one.")
         call = prepare(q, k, v, **options)
-        call.library.refuse_gradient(call.fields)
+        differentiated = call.library.wants_gradient(call.fields)
+        if differentiated:
+            raise UnsupportedError(
+                f"a gradient through {differentiated} is asked for (its requires_grad is set, and gradients are enabled), and a "
+                "plan computes the forward pass alone. Run it under torch.no_grad(), or call attention()."
+            )
         add_outputs(call, return_lse)
         if workspace is None and self.workspace_bytes:
             if self._workspace is None:

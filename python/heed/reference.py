@@ -39,6 +39,7 @@ def attention(
     max_seqlen_k: int | None = None,
     layout: str = "bshd",
     math: str = "fast",
+    deterministic: bool = False,
     precision: str = "exact",
 ) -> tuple[Any, Any]:
     """(o, lse) of heed.attention() or, with cu_seqlens_q, heed.attention_varlen(). Rows of no sequence are NaN.

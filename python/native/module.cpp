@@ -23,7 +23,7 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
     PyErr_SetString(PyExc_TypeError, "forward(fields, bhsd, engine, stream)");
     return nullptr;
   }
-  Fields fields;
+  ForwardFields fields;
   if (!fields.read(args[0], layout_of(args[1] == Py_True), args[3])) return nullptr;
   heed_run_options options{};
   options.struct_size = sizeof options;
@@ -35,12 +35,46 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
+/// backward(fields, gradients, bhsd, engine, stream or None)
+PyObject* backward(PyObject*, PyObject* args) {
+  PyObject *what = nullptr, *gradients = nullptr, *stream = nullptr;
+  int bhsd = 0;
+  heed_run_options options{};
+  options.struct_size = sizeof options;
+  if (!PyArg_ParseTuple(args, "OOpiO", &what, &gradients, &bhsd, &options.engine, &stream)) return nullptr;
+  ForwardFields forward_fields;
+  if (!forward_fields.read(what, layout_of(bhsd != 0), stream)) return nullptr;
+  BackwardFields fields(forward_fields);
+  if (!fields.read(gradients, layout_of(bhsd != 0))) return nullptr;
+  options.stream = forward_fields.stream();
+  const heed_status status = unlocked([&] { return heed_backward(nullptr, &fields.args(), &options); });
+  if (status != HEED_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
+/// oracle_backward(fields, gradients, bhsd)
+PyObject* oracle_backward(PyObject*, PyObject* args) {
+  PyObject *what = nullptr, *gradients = nullptr;
+  int bhsd = 0;
+  if (!PyArg_ParseTuple(args, "OOp", &what, &gradients, &bhsd)) return nullptr;
+  ForwardFields forward_fields;
+  if (!forward_fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
+  BackwardFields fields(forward_fields);
+  if (!fields.read(gradients, layout_of(bhsd != 0))) return nullptr;
+  const heed_status status = unlocked([&] {
+    const heed_executor threads = default_threads();
+    return heed_oracle_backward(&fields.args(), &threads);
+  });
+  if (status != HEED_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
 /// oracle(fields, bhsd)
 PyObject* oracle(PyObject*, PyObject* args) {
   PyObject* what = nullptr;
   int bhsd = 0;
   if (!PyArg_ParseTuple(args, "Op", &what, &bhsd)) return nullptr;
-  Fields fields;
+  ForwardFields fields;
   if (!fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
   const heed_status status = unlocked([&] {
     const heed_executor threads = default_threads();
@@ -55,7 +89,7 @@ PyObject* problem_json(PyObject*, PyObject* args) {
   PyObject* what = nullptr;
   int bhsd = 0;
   if (!PyArg_ParseTuple(args, "Op", &what, &bhsd)) return nullptr;
-  Fields fields;
+  ForwardFields fields;
   if (!fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
   char* text = nullptr;
   const heed_status status = heed_problem_json(&fields.args(), &text);
@@ -77,7 +111,7 @@ PyObject* explain_json(PyObject*, PyObject* args) {
     if (json == nullptr) return nullptr;
     status = heed_explain_problem_json(nullptr, json, &options, &text);
   } else {
-    Fields fields;
+    ForwardFields fields;
     if (!fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
     status = heed_explain_json(nullptr, &fields.args(), &options, &text);
   }
@@ -129,6 +163,8 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
 PyModuleDef* definition() {
   static PyMethodDef methods[] = {
       {"forward", fast(forward), METH_FASTCALL, nullptr},
+      {"backward", backward, METH_VARARGS, nullptr},
+      {"oracle_backward", oracle_backward, METH_VARARGS, nullptr},
       {"oracle", oracle, METH_VARARGS, nullptr},
       {"problem_json", problem_json, METH_VARARGS, nullptr},
       {"explain_json", explain_json, METH_VARARGS, nullptr},

@@ -31,7 +31,7 @@ PyObject* plan_create(PyObject*, PyObject* args) {
     if (json == nullptr) return nullptr;
     status = unlocked([&] { return heed_plan_create_from_json(nullptr, json, &options, &plan); });
   } else {
-    Fields fields;
+    ForwardFields fields;
     if (!fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
     status = unlocked([&] { return heed_plan_create(nullptr, &fields.args(), &options, &plan); });
   }
@@ -48,7 +48,7 @@ PyObject* plan_run(PyObject*, PyObject* args) {
   int bhsd = 0;
   if (!PyArg_ParseTuple(args, "OOpOO", &capsule, &what, &bhsd, &workspace, &stream)) return nullptr;
   const heed_plan* const plan = plan_of(capsule);
-  Fields fields;
+  ForwardFields fields;
   if (plan == nullptr || !fields.read(what, layout_of(bhsd != 0), stream)) return nullptr;
   Array memory;
   if (workspace != Py_None && !read_array(workspace, "workspace", 0, memory)) return nullptr;

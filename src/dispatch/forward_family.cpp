@@ -21,11 +21,13 @@ constexpr ForwardRule kAlgorithm{"algorithm", "the knobs of an algorithm must fi
                                  }};
 
 using K = ForwardKernel;
-constexpr std::array kRules{kOperation,           rules::kTypes<K>,    rules::kOutputTypes<K>, rules::kHeadDim<K>,
-                            rules::kHeadDimV<K>,  rules::kMath<K>,     rules::kMode<K>,        rules::kMask<K>,
-                            rules::kFeatures<K>,  rules::kRowCount<K>, rules::kAccumulate<K>,  rules::kDeterminism<K>,
-                            rules::kLengths<K>,   rules::kTmaType<K>,  rules::kTmaBase<K>,     rules::kTmaKeys<K>,
-                            rules::kTmaStride<K>, rules::kRoom<K>,     kAlgorithm};
+constexpr std::array kRules{kOperation,          rules::kTypes<K>,      rules::kOutputTypes<K>,
+                            rules::kHeadDim<K>,  rules::kHeadDimV<K>,   rules::kMath<K>,
+                            rules::kMode<K>,     rules::kMask<K>,       rules::kFeatures<K>,
+                            rules::kRowCount<K>, rules::kAccumulate<K>, rules::kDeterminism<K>,
+                            rules::kLengths<K>,  rules::kTmaType<K>,    rules::kTmaBase<K>,
+                            rules::kTmaKeys<K>,  rules::kTmaStride<K>,  rules::kRoom<K>,
+                            kAlgorithm};
 
 }  // namespace
 

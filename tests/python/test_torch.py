@@ -89,17 +89,6 @@ def test_parameters_are_tensors(device):
         assert torch.equal(heed.attention(q * 1, k, v), expected)
 
 
-def test_a_gradient_is_refused_in_words(device):
-    q, k, v = tensors(device)
-    for name, arguments in {
-        "q": (q.clone().requires_grad_(), k, v, {}),
-        "v": (q, k, v.clone().requires_grad_(), {}),
-        "bias": (q, k, v, {"bias": torch.zeros(9, 13, device=device, requires_grad=True)}),
-    }.items():
-        with pytest.raises(heed.UnsupportedError, match=f"gradient through {name} .*no_grad"):
-            heed.attention(*arguments[:3], **arguments[3])
-
-
 def test_tensors_heed_cannot_read(device):
     q, k, v = tensors(device)
     out = torch.full_like(q, 7)

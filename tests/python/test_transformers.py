@@ -118,6 +118,19 @@ def test_what_heed_cannot_give_is_refused(device):
             integration.heed_attention_forward(layer, q, q, q, None, output_attentions=True)
         with pytest.raises(heed.UnsupportedError, match="head_mask"):
             integration.heed_attention_forward(layer, q, q, q, None, head_mask=q)
-    model.set_attn_implementation("heed")
-    with pytest.raises(heed.UnsupportedError, match="gradient"):
-        model(tokens(device, 1, 5))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_of_training_has_the_gradients_of_eager_attention(device, name):
+    ids, found = tokens(device, 2, 23), {}
+    for how in ("eager", "heed"):
+        model = model_of(name, device)
+        model.set_attn_implementation(how)
+        try:
+            model(ids, labels=ids).loss.backward()
+        except heed.UnsupportedError as refusal:
+            pytest.skip(f"no backward pass here: {str(refusal).splitlines()[0]}")
+        found[how] = {key: each.grad for key, each in model.named_parameters() if each.grad is not None}
+    assert found["heed"].keys() == found["eager"].keys()
+    for key, want in found["eager"].items():
+        torch.testing.assert_close(found["heed"][key], want, rtol=2e-3, atol=2e-5, msg=lambda text, key=key: f"{key}: {text}")

@@ -33,8 +33,10 @@ class Library(Protocol):
 
     def run_recorded(self, call: Any, return_lse: bool) -> Any: ...
 
-    def refuse_gradient(self, fields: dict[str, Any]) -> None:
-        """Raises where a gradient through one of the arrays is asked for."""
+    def wants_gradient(self, fields: dict[str, Any]) -> str | None:
+        """Name of an array through which a gradient is asked for."""
+
+    def run_with_gradient(self, call: Any, return_lse: bool) -> Any: ...
 
 
 _by_type: dict[type, Library] = {}

@@ -51,7 +51,8 @@ recorded = _numpy.recorded
 draw_state = _numpy.draw_state
 run_recorded = _numpy.run_recorded
 draw_seed = _numpy.draw_seed
-refuse_gradient = _numpy.refuse_gradient
+wants_gradient = _numpy.wants_gradient
+run_with_gradient = _numpy.run_with_gradient
 
 
 def _need_memory(on_gpu: bool, argument: str, what: str) -> None:

@@ -80,8 +80,9 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
                 if name != "randval"
                 else "randval is written by heed, which torch's recorded programs do not know of; draw it in eager mode."
             )
-    fields["engine"] = call.engine
-    fields["want_lse"] = return_lse or call.lse is not None
+    fields["engine"], fields["deterministic"] = call.engine, call.deterministic
+    # The backward pass needs it.
+    fields["want_lse"] = return_lse or call.lse is not None or wants_gradient(call.fields) is not None
     if "seqstart_q" in fields:
         o, lse = torch_ops.varlen_fwd(**fields)
     else:
@@ -93,12 +94,16 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
     return (o, lse) if return_lse else o
 
 
-def refuse_gradient(fields: dict[str, Any]) -> None:
+def wants_gradient(fields: dict[str, Any]) -> str | None:
     if not is_grad_enabled():
-        return
+        return None
     for name in DIFFERENTIABLE if len(fields) > 3 else OPERANDS:
         if name in fields and getattr(fields[name], "requires_grad", False):
-            raise UnsupportedError(
-                f"a gradient through {name} is asked for (its requires_grad is set, and gradients are enabled): heed "
-                "computes the forward pass alone. Call it under torch.no_grad() or torch.inference_mode(), or detach() it."
-            )
+            return name
+    return None
+
+
+def run_with_gradient(call: Call, return_lse: bool) -> Any:
+    from . import torch_gradients
+
+    return torch_gradients.run(call, return_lse)

@@ -36,10 +36,7 @@ def flash_attn_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """q (b, s_q, h, d), k and v (b, s_k, h_k, d). Returns o, or (o, lse, None) with return_attn_probs=True.
-
-    `deterministic` is about the backward pass; heed's results are the same bits in every run anyway.
-    """
+    """q (b, s_q, h, d), k and v (b, s_k, h_k, d). Returns o, or (o, lse, None) with return_attn_probs=True."""
     result = attention(
         q,
         k,
@@ -50,6 +47,7 @@ def flash_attn_func(
         scale=softmax_scale,
         dropout_p=dropout_p,
         alibi_slopes=alibi_slopes,
+        deterministic=deterministic,
         return_lse=_wants_lse(return_attn_probs, dropout_p),
     )
     return (*result, None) if return_attn_probs else result
@@ -127,6 +125,7 @@ def flash_attn_varlen_func(
         scale=softmax_scale,
         dropout_p=dropout_p,
         alibi_slopes=alibi_slopes,
+        deterministic=deterministic,
         return_lse=_wants_lse(return_attn_probs, dropout_p),
     )
     return (*result, None) if return_attn_probs else result
