@@ -1,5 +1,5 @@
-# Writes the files of src/kernels into one C++ source, as it is compiled into libheed:
-#   cmake -DFOLDER=<src/kernels> -DFILES=<a.h,b.cuh> -DOUTPUT=<file.cpp> -P Embed.cmake
+# Writes the files of a folder into one C++ source, as it is compiled into libheed. FUNCTION, of cuda/embedded.hpp, has them:
+#   cmake -DFOLDER=<src/kernels> -DFILES=<a.h,b.cuh> -DFUNCTION=<name> -DOUTPUT=<file.cpp> -P Embed.cmake
 string(REPLACE "," ";" files "${FILES}")
 
 set(rows "")
@@ -19,7 +19,7 @@ ${rows}};
 
 }  // namespace
 
-std::span<const SourceFile> embedded_sources() { return kFiles; }
+std::span<const SourceFile> ${FUNCTION}() { return kFiles; }
 
 }  // namespace heed::cuda
 ")

@@ -36,7 +36,7 @@ stage_install() { # outside projects in C and C++ against the installed tree
   build release && run_ctest release --label-regex install
 }
 stage_fuzz() { # random problems over the whole feature space against the oracle
-  build release && build/bin/heed fuzz --engine=cpu --cases=2000
+  build release && build/bin/heed fuzz --engine=cpu --cases=2000 && build/bin/heed fuzz --op=bwd --engine=cpu --cases=2000
 }
 stage_tidy() { # clang-tidy over core and dispatch
   build release && scripts/tidy.sh

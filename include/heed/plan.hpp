@@ -94,6 +94,10 @@ class HEED_API Context {
         {};  ///< "baseline", "avx2", "avx512", "avx512bf16", "amx"; empty: HEED_MAX_CPU_ISA, else the best here
     /// "hopper" or "portable": only these kernels of the CUDA engine; empty: HEED_CUDA_FAMILY, else both
     std::string cuda_family = {};
+    /// How the CUDA engine's Hopper kernels compute, instead of heed's choice: "stages:3,tile_k:128"; what is left out
+    /// stays as it is. Only kernels that can be told run then; what cannot be computed so is refused. The result obeys
+    /// the same contract. Empty: HEED_CUDA_ALGO, else heed chooses.
+    std::string cuda_algo = {};
   };
 
   Context();
@@ -108,6 +112,11 @@ class HEED_API Context {
   Problem problem(const BackwardArgs& args, EngineChoice engine = EngineChoice::automatic) const;
   Plan plan(const Problem& problem, const PlanOptions& options = {});
   Explanation explain(const Problem& problem, const PlanOptions& options = {});
+  /// For the problem that these arguments pose; an automatic engine is the one in whose memory q lies.
+  Plan plan(const ForwardArgs& args, const PlanOptions& options = {});
+  Explanation explain(const ForwardArgs& args, const PlanOptions& options = {});
+  Plan plan(const BackwardArgs& args, const PlanOptions& options = {});
+  Explanation explain(const BackwardArgs& args, const PlanOptions& options = {});
   void forward(const ForwardArgs& args, const RunOptions& options = {});
   void backward(const BackwardArgs& args, const RunOptions& options = {});
   /// Every kernel of this build, by name, or those whose name, signature or algorithm holds something that matches the

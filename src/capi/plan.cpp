@@ -11,12 +11,11 @@ using namespace heed::capi;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-heed_status create(heed_context* handle, const heed_plan_options* options, heed_plan** plan, auto&& problem) {
+/// `posed` makes what a plan is for: arguments, or a problem.
+heed_status create(heed_context* handle, const heed_plan_options* options, heed_plan** plan, auto&& posed) {
   return guarded([&] {
     heed_plan*& result = required(plan, "plan");
-    const auto context = context_of(handle);
-    const PlanOptions chosen = plan_options(options);
-    result = new heed_plan{context->plan(problem(*context, chosen.engine), chosen)};
+    result = new heed_plan{context_of(handle)->plan(posed(), plan_options(options))};
   });
 }
 
@@ -29,21 +28,17 @@ std::span<std::byte> workspace_of(void* workspace, size_t bytes) {
 
 heed_status heed_plan_create(heed_context* context, const heed_forward_args* args, const heed_plan_options* options,
                              heed_plan** plan) {
-  return create(context, options, plan,
-                [&](const Context& c, EngineChoice engine) { return c.problem(forward_args(args), engine); });
+  return create(context, options, plan, [&] { return forward_args(args); });
 }
 
 heed_status heed_backward_plan_create(heed_context* context, const heed_backward_args* args,
                                       const heed_plan_options* options, heed_plan** plan) {
-  return create(context, options, plan,
-                [&](const Context& c, EngineChoice engine) { return c.problem(backward_args(args), engine); });
+  return create(context, options, plan, [&] { return backward_args(args); });
 }
 
 heed_status heed_plan_create_from_json(heed_context* context, const char* problem_json,
                                        const heed_plan_options* options, heed_plan** plan) {
-  return create(context, options, plan, [&](const Context&, EngineChoice) {
-    return Problem::from_json(&required(problem_json, "problem_json"));
-  });
+  return create(context, options, plan, [&] { return Problem::from_json(&required(problem_json, "problem_json")); });
 }
 
 void heed_plan_destroy(heed_plan* plan) { delete plan; }

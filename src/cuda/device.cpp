@@ -80,10 +80,15 @@ const std::vector<Device>& devices() {
 DeviceGuard::DeviceGuard(int ordinal) {
   const Driver* const driver = Driver::get();
   if (driver == nullptr) throw Error(ErrorCode::unsupported, Driver::missing());
-  check(driver->cuCtxPushCurrent(primary_context(*driver, ordinal)), "switching to a GPU");
+  const CUcontext wanted = primary_context(*driver, ordinal);
+  CUcontext current = nullptr;
+  if (driver->cuCtxGetCurrent(&current) == kSuccess && current == wanted) return;
+  check(driver->cuCtxPushCurrent(wanted), "switching to a GPU");
+  pushed_ = true;
 }
 
 DeviceGuard::~DeviceGuard() {
+  if (!pushed_) return;
   CUcontext popped = nullptr;
   Driver::get()->cuCtxPopCurrent(&popped);
 }

@@ -25,13 +25,17 @@ struct Device {
 const std::vector<Device>& devices();
 
 /// Makes a device's primary context (the one the CUDA runtime, and so torch, works in) current on this thread, and puts
-/// back what was there. The context is made at the first use in this process and kept.
+/// back what was there, where it was not that one already. The context is made at the first use in this process and
+/// kept.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int ordinal);
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  bool pushed_ = false;
 };
 
 /// Where memory lies.

@@ -39,7 +39,7 @@ int current_device() {
 
 class CudaEngine final : public dispatch::Engine {
  public:
-  explicit CudaEngine(const CudaEngineOptions& options) : options_(options) {
+  explicit CudaEngine(const CudaEngineOptions& options) : options_(options), algo_(HopperAlgo::parse(options.algo)) {
     if (!options.family.empty() && options.family != "hopper" && options.family != "portable" &&
         options.family != "portable_ptx")
       throw core::invalid("cuda_family = {} : it is hopper, portable, portable_ptx, or empty for all.", options.family);
@@ -66,13 +66,26 @@ class CudaEngine final : public dispatch::Engine {
     auto state = std::make_shared<EngineState>(device, JitOptions::from_environment());
     state->portable_as_ptx = options_.family == "portable_ptx";
     registry.add_place_finder(place);
-    for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, state), lacks_hopper(device));
+    if (!algo_.empty())
+      for (const HopperLine& line : forced_lines(algo_))
+        registry.add(make_hopper_forward(line, state), lacks_hopper(device));
+    UserTuning user = UserTuning::read();
+    for (const HopperLine& line : user_lines(user))
+      registry.add(make_hopper_forward(line, state), without_algo(lacks_hopper(device)));
+    for (const HopperLine& line : hopper_lines())
+      registry.add(make_hopper_forward(line, state), without_algo(lacks_hopper(device)));
     for (const dispatch::ForwardKernelSpec& spec : portable_specs())
-      registry.add(make_portable_forward(spec, state), options_.family == "hopper" ? kLeftAside : "");
+      registry.add(make_portable_forward(spec, state), without_algo(options_.family == "hopper" ? kLeftAside : ""));
   }
 
  private:
   static constexpr const char* kLeftAside = "left aside: the CUDA engine was limited to another family";
+
+  /// What a kernel lacks whose algorithm is its own.
+  std::string without_algo(std::string lacks) const {
+    if (!lacks.empty() || algo_.empty()) return lacks;
+    return fmt::format("left aside: the algorithm was told to be {}", algo_.to_string());
+  }
 
   std::string lacks_hopper(const Device& device) const {
     if (device.sm != 90) return fmt::format("wgmma is Hopper's alone: needs sm_90, this GPU is sm_{}", device.sm);
@@ -80,6 +93,7 @@ class CudaEngine final : public dispatch::Engine {
   }
 
   CudaEngineOptions options_;
+  HopperAlgo algo_;
 };
 
 }  // namespace

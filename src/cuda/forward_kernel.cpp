@@ -11,10 +11,10 @@ namespace {
 
 /// The GPU that holds q. All tensors must be there.
 int device_of(const ForwardArgs& args, const Device& planned) {
+  // That they are in GPU memory has been seen; where there is one GPU no more can be wrong.
+  if (devices().size() == 1) return planned.ordinal;
   const PointerPlace q = place_of(args.q.data);
   const int device = q.kind == PointerPlace::device ? q.device_ordinal : planned.ordinal;
-  // That they are in GPU memory has been seen; where there is one GPU no more can be wrong.
-  if (devices().size() == 1) return device;
   for (const core::NamedView& named : core::all_views(args)) {
     if (named.view.data == nullptr) continue;
     const PointerPlace place = place_of(named.view.data);
@@ -40,8 +40,9 @@ std::vector<Plan::Stage> CudaForwardKernel::stages(const Problem& problem, int) 
 
 std::optional<std::span<std::byte>> CudaForwardKernel::own_workspace(const void* pointer, void* stream,
                                                                      std::size_t bytes) const {
-  const PointerPlace place = place_of(pointer);
-  const int device = place.device_ordinal < 0 ? state_->device.ordinal : place.device_ordinal;
+  int device = state_->device.ordinal;
+  if (devices().size() > 1)
+    if (const PointerPlace place = place_of(pointer); place.device_ordinal >= 0) device = place.device_ordinal;
   const DeviceGuard guard(device);
   return state_->scratch.take(device, static_cast<CUstream>(stream), bytes);
 }

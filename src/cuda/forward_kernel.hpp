@@ -5,6 +5,7 @@
 #include "cuda/forward_params.hpp"
 #include "cuda/jit.hpp"
 #include "cuda/loaded_kernel.hpp"
+#include "cuda/tensor_map.hpp"
 #include "dispatch/forward_kernel.hpp"
 
 #include <memory>
@@ -46,6 +47,7 @@ class CudaForwardKernel : public dispatch::ForwardKernel {
   /// The main kernel and, where the words are asked for, the one that writes them.
   struct Compiled : dispatch::Prepared {
     std::unique_ptr<LoadedKernel> main, randval;
+    mutable LastMaps maps;  ///< for kernels that copy by TMA
   };
   /// Bytes of workspace that hold zero before and after a run.
   static constexpr std::size_t kCounterBytes = 64;

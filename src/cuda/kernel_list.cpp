@@ -84,6 +84,12 @@ std::vector<Problem> everything() {
   return list;
 }
 
+ListedKernel listed(const std::shared_ptr<const dispatch::ForwardKernel>& kernel, const Problem& problem,
+                    const Device& device) {
+  auto compilation = static_cast<const CudaForwardKernel&>(*kernel).compilation(problem, device);
+  return {std::move(compilation.source), std::move(compilation.arch), compilation.shared_bytes, kernel->name()};
+}
+
 }  // namespace
 
 std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm) {
@@ -96,9 +102,24 @@ std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm) {
   std::set<std::string> known;
   for (const Problem& problem : problems) {
     const auto kernel = dispatch::kForwardFamily.select(registry, problem, {});
-    auto compilation = static_cast<const CudaForwardKernel&>(*kernel).compilation(problem, device);
-    if (!known.insert(compilation.source.text).second) continue;
-    list.push_back({std::move(compilation.source), std::move(compilation.arch)});
+    ListedKernel one = listed(kernel, problem, device);
+    if (known.insert(one.source.text).second) list.push_back(std::move(one));
+  }
+  return list;
+}
+
+std::vector<ListedKernel> one_source_of_each(int sm) {
+  const dispatch::Registry registry = kernels_for(sm);
+  const std::vector<Problem> problems = everything();
+  std::vector<ListedKernel> list;
+  for (const dispatch::Registry::Entry& entry : registry.entries()) {
+    for (const Problem& problem : problems) {
+      const auto verdicts = dispatch::kForwardFamily.judge(registry, problem, {.kernel = entry.kernel->name()});
+      if (!verdicts.front().can()) continue;
+      list.push_back(
+          listed(std::static_pointer_cast<const dispatch::ForwardKernel>(entry.kernel), problem, imagined(sm)));
+      break;
+    }
   }
   return list;
 }

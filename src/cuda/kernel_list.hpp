@@ -12,7 +12,9 @@ namespace heed::cuda {
 /// A kernel that a profile compiles ahead, and what for.
 struct ListedKernel {
   KernelSource source;
-  std::string arch;  ///< "sm_90a"
+  std::string arch;         ///< "sm_90a"
+  int shared_bytes = 0;     ///< that a launch asks for, on top of what the kernel has of its own
+  std::string kernel = {};  ///< name of the kernel in the registry
 };
 
 /// Sets of kernels to compile ahead: what people train with, what they serve with, everything.
@@ -20,5 +22,9 @@ inline constexpr std::array<std::string_view, 3> kProfiles{"flash", "inference",
 
 /// The kernels that a GPU of this compute capability (90 is 9.0) runs for the problems of a profile.
 std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm);
+
+/// One compilation of every kernel in the tables for such a GPU: of the first problem of the largest profile that it
+/// can compute.
+std::vector<ListedKernel> one_source_of_each(int sm);
 
 }  // namespace heed::cuda

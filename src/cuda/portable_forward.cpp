@@ -2,6 +2,7 @@
 
 #include "cuda/expected_work.hpp"
 #include "cuda/kernel_text.hpp"
+#include "cuda/tile_order.hpp"
 
 #include <algorithm>
 #include <array>
@@ -89,6 +90,7 @@ class PortableForward final : public CudaForwardKernel {
     const kernels::PortableConfig config = portable_config(problem, state().device.max_shared_memory);
     kernels::ForwardParams p = forward_params(call);
     p.row_tiles = static_cast<int>((problem.s_q() + config.tile_q() - 1) / config.tile_q());
+    p.section = tile_order(problem, p.row_tiles).section;
     const std::int64_t tiles = p.row_tiles * problem.heads_q() * problem.batch();
     if (tiles == 0) return;
     void* parameters[] = {&p};

@@ -5,6 +5,9 @@
 #include "cuda/driver_types.hpp"
 #include "kernels/forward_params.h"
 
+#include <array>
+#include <mutex>
+
 namespace heed::cuda {
 
 /// A tensor as TMA sees it: (column, row, head, batch), boxes of 64 columns by `box_rows` rows with 128-byte swizzle,
@@ -17,5 +20,33 @@ struct MappedTensor {
 /// `strides` as a Problem tells them: 0 where there is one entry for all. 16-bit types.
 MappedTensor map_tensor(const void* data, DataType type, const Strides& strides, std::int64_t columns,
                         std::int64_t rows, std::int64_t heads, std::int64_t batch, unsigned box_rows);
+
+/// The maps of a plan's last run: making four of them costs the host more than a microsecond, and most callers come
+/// with the same tensors again. The plan fixes all else that a map depends on.
+class LastMaps {
+ public:
+  struct Maps {
+    MappedTensor q, k, v, o;
+  };
+  using Pointers = std::array<const void*, 4>;
+
+  /// A thread that meets another one here makes its own.
+  template <class Make>
+  Maps get(const Pointers& pointers, const Make& make) {
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return make();
+    if (pointers != pointers_) {
+      pointers_ = {};  // should make() throw
+      maps_ = make();
+      pointers_ = pointers;
+    }
+    return maps_;
+  }
+
+ private:
+  std::mutex mutex_;
+  Pointers pointers_{};
+  Maps maps_{};
+};
 
 }  // namespace heed::cuda

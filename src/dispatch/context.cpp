@@ -33,6 +33,39 @@ std::string cuda_family(const Context::Options& options) {
   return family;
 }
 
+/// Checked by the engine, which alone knows its knobs.
+std::string cuda_algo(const Context::Options& options) {
+  return options.cuda_algo.empty() ? std::string(dispatch::environment("HEED_CUDA_ALGO")) : options.cuda_algo;
+}
+
+const void* q_of(const ForwardArgs& args) { return args.q.data; }
+const void* q_of(const BackwardArgs& args) { return args.forward.q.data; }
+
+/// What arguments pose, and to which engine.
+struct Posed {
+  EngineChoice engine;
+  Problem problem;
+};
+
+/// Where q lies is asked once.
+template <class Args>
+Posed pose(const dispatch::Registry& registry, const Args& args, EngineChoice engine) {
+  const void* known = nullptr;
+  if (engine == EngineChoice::automatic) {
+    engine = dispatch::engine_for(registry, args);
+    known = q_of(args);
+  }
+  const dispatch::EngineKind kind =
+      engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
+  dispatch::check_places(registry, args, kind, known);
+  return {engine, Problem::of(args, dispatch::memory_of(kind))};
+}
+
+PlanOptions on_engine(PlanOptions options, EngineChoice engine) {
+  options.engine = engine;
+  return options;
+}
+
 bool log_wanted() {
   const std::string_view wish = dispatch::environment("HEED_LOG");
   if (wish.empty() || wish == "0") return false;
@@ -74,9 +107,10 @@ std::shared_ptr<const Plan::Impl> Context::Impl::plan(const Problem& problem, co
 Context::Context() : Context(Options{}) {}
 
 Context::Context(const Options& options)
-    : Context(std::make_unique<Impl>(
-          dispatch::make_engines({.max_cpu_isa = max_cpu_isa(options), .cuda_family = cuda_family(options)}),
-          options.threads, log_wanted())) {}
+    : Context(std::make_unique<Impl>(dispatch::make_engines({.max_cpu_isa = max_cpu_isa(options),
+                                                             .cuda_family = cuda_family(options),
+                                                             .cuda_algo = cuda_algo(options)}),
+                                     options.threads, log_wanted())) {}
 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -90,45 +124,52 @@ Explanation Context::explain(const Problem& problem, const PlanOptions& options)
   return dispatch::explain(*impl_->registry, problem, {.engine = options.engine, .kernel = options.kernel});
 }
 
+Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
+  return pose(*impl_->registry, args, engine).problem;
+}
+
+Problem Context::problem(const BackwardArgs& args, EngineChoice engine) const {
+  return pose(*impl_->registry, args, engine).problem;
+}
+
+Plan Context::plan(const BackwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return plan(problem, on_engine(options, engine));
+}
+
+Explanation Context::explain(const BackwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return explain(problem, on_engine(options, engine));
+}
+
+Plan Context::plan(const ForwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return plan(problem, on_engine(options, engine));
+}
+
+Explanation Context::explain(const ForwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return explain(problem, on_engine(options, engine));
+}
+
 namespace {
 
 template <class Args>
-Problem problem_of(const Context::Impl& context, const Args& args, EngineChoice engine) {
-  if (engine == EngineChoice::automatic) engine = dispatch::engine_for(*context.registry, args);
-  const dispatch::EngineKind kind =
-      engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
-  dispatch::check_places(*context.registry, args, kind);
-  return Problem::of(args, dispatch::memory_of(kind));
-}
-
-const void* first_pointer(const ForwardArgs& args) { return args.q.data; }
-const void* first_pointer(const BackwardArgs& args) { return args.forward.q.data; }
-
-template <class Args>
 void run_once(Context::Impl& context, const Args& args, const RunOptions& options) {
-  const EngineChoice engine =
-      options.engine == EngineChoice::automatic ? dispatch::engine_for(*context.registry, args) : options.engine;
-  const Problem problem = problem_of(context, args, engine);
+  const auto [engine, problem] = pose(*context.registry, args, options.engine);
   Executor& executor = options.executor == nullptr ? context.pool : *options.executor;
   const int workers = executor.concurrency();
   if (workers < 1 || workers > ThreadPool::kMaxThreads)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the executor brings {} workers: it must be 1 to {}.", workers, ThreadPool::kMaxThreads));
   const auto plan = context.plan(problem, {.engine = engine, .threads = workers});
-  if (const auto own = plan->kernel->own_workspace(first_pointer(args), options.stream, plan->workspace_bytes))
+  if (const auto own = plan->kernel->own_workspace(q_of(args), options.stream, plan->workspace_bytes))
     return plan->run(args, *own, executor, options.stream);
   const auto workspace = context.workspaces.take(plan->workspace_bytes);
   plan->run(args, workspace.bytes(), executor, nullptr);
 }
 
 }  // namespace
-
-Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
-  return problem_of(*impl_, args, engine);
-}
-Problem Context::problem(const BackwardArgs& args, EngineChoice engine) const {
-  return problem_of(*impl_, args, engine);
-}
 
 void Context::forward(const ForwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }
 void Context::backward(const BackwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }

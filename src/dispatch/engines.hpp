@@ -19,6 +19,7 @@ struct Engines {
 struct EngineOptions {
   std::optional<CpuIsa> max_cpu_isa = {};
   std::string cuda_family = {};  ///< "hopper" or "portable": only these kernels; empty: all
+  std::string cuda_algo = {};    ///< knobs that the Hopper kernels are forced to; empty: heed chooses
 };
 
 /// The engines of this build: the one list of them.

@@ -32,18 +32,19 @@ void check_place(const Registry& registry, std::string_view name, const void* me
 namespace {
 
 template <class Args>
-void check_all(const Registry& registry, const Args& args, EngineKind engine) {
+void check_all(const Registry& registry, const Args& args, EngineKind engine, const void* known) {
   if (!registry.finds_places()) return;
-  for (const core::NamedView& named : core::all_views(args)) check_place(registry, named.name, named.view.data, engine);
+  for (const core::NamedView& named : core::all_views(args))
+    if (named.view.data != known) check_place(registry, named.name, named.view.data, engine);
 }
 
 }  // namespace
 
-void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine) {
-  check_all(registry, args, engine);
+void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine, const void* known) {
+  check_all(registry, args, engine, known);
 }
-void check_places(const Registry& registry, const BackwardArgs& args, EngineKind engine) {
-  check_all(registry, args, engine);
+void check_places(const Registry& registry, const BackwardArgs& args, EngineKind engine, const void* known) {
+  check_all(registry, args, engine, known);
 }
 
 }  // namespace heed::dispatch

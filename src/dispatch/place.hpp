@@ -27,8 +27,8 @@ EngineChoice engine_for(const Registry& registry, const BackwardArgs& args);
 
 /// Throws Error when memory is where the engine cannot reach it.
 void check_place(const Registry& registry, std::string_view name, const void* memory, EngineKind engine);
-/// Likewise for every tensor of a call.
-void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine);
-void check_places(const Registry& registry, const BackwardArgs& args, EngineKind engine);
+/// Likewise for every tensor of a call but those at `known`, which were seen to be in the right place.
+void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine, const void* known = nullptr);
+void check_places(const Registry& registry, const BackwardArgs& args, EngineKind engine, const void* known = nullptr);
 
 }  // namespace heed::dispatch

@@ -31,7 +31,7 @@ std::vector<std::string> complaints(const std::vector<ListedKernel>& kernels) {
         if (next == kernels.size()) return;
         mine = next++;
       }
-      const auto& [source, arch] = kernels[mine];
+      const auto& [source, arch, shared_bytes, kernel] = kernels[mine];
       std::string complaint;
       try {
         const Resources resources = jit.get(source, arch)->resources;

@@ -26,7 +26,10 @@ struct alignas(64) Fake {
 };
 Fake g_fake;
 
+int g_asked = 0;
+
 Place fake_place(const void* pointer) {
+  ++g_asked;
   const auto in = [&](const auto& memory) {
     return pointer >= memory.data() && pointer < memory.data() + memory.size();
   };
@@ -157,6 +160,29 @@ TEST(Place, decides_where_a_plan_runs_and_on_what_stream) {
   ASSERT_TRUE(error);
   EXPECT_STREQ(error->what(), "cpu/baseline/fwd_fake runs on the CPU, which has no streams: use Plan::run.");
   EXPECT_EQ(two.cpu->runs, 0);
+}
+
+TEST(Place, of_q_chooses_the_engine_of_a_plan_made_from_arguments) {
+  TwoEngines two;  // where the CPU's kernel is the cheaper one
+  SmallProblem small;
+  const ForwardArgs host = small.args(), gpu = moved(small, g_fake.gpu);
+  EXPECT_EQ(two.context->plan(gpu).memory(), Memory::gpu);
+  EXPECT_EQ(two.context->plan(host).memory(), Memory::host);
+  EXPECT_EQ(two.context->plan(gpu, {.engine = EngineChoice::cuda}).memory(), Memory::gpu);
+  EXPECT_EQ(two.context->explain(gpu).chosen()->kernel.engine, "cuda");
+  EXPECT_EQ(two.context->explain(host).chosen()->kernel.engine, "cpu");
+  const auto error = error_of([&] { two.context->plan(gpu, {.engine = EngineChoice::cpu}); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("lies in GPU memory"));
+}
+
+TEST(Place, of_each_tensor_is_asked_for_once_in_a_call) {
+  TwoEngines two;
+  SmallProblem small;
+  const ForwardArgs gpu = moved(small, g_fake.gpu);
+  g_asked = 0;
+  two.context->forward(gpu);
+  EXPECT_EQ(g_asked, 4);  // q, k, v, o
 }
 
 TEST(Place, of_a_workspace_is_checked_too) {

@@ -1,13 +1,23 @@
 #include "heed/attention_arguments.hpp"
 
+#include "cuda/hopper_knobs.hpp"
 #include "dispatch/arch.hpp"
 #include "heed/engines.hpp"
 #include "heed/problem_of.hpp"
 #include "verify/case_args.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace heed::command {
+
+Operation declare_operation(Arguments& arguments, const Words& words) {
+  arguments.group("Which pass");
+  arguments.option("op", "fwd", "fwd or bwd: whose arguments these are", {"fwd", "bwd"});
+  const bool backward = std::any_of(words.begin(), words.end(),
+                                    [](const std::string& word) { return word == "-op=bwd" || word == "--op=bwd"; });
+  return backward ? Operation::backward : Operation::forward;
+}
 
 void declare_problem(Arguments& arguments, Operation operation) {
   for (const verify::CaseKey& key : verify::case_keys(operation)) {
@@ -37,6 +47,8 @@ void declare_where(Arguments& arguments, KernelArgument kernel) {
   arguments.option("threads", "0", "threads of the CPU engine; 0: as many as this process may use");
   arguments.option("isa", "auto", "highest level of the CPU engine: baseline, avx2, avx512, avx512bf16, amx",
                    {"auto", "baseline", "avx2", "avx512", "avx512bf16", "amx"});
+  arguments.option("algo", "",
+                   "knobs of the CUDA engine's Hopper kernels: stages:3,tile_k:128; 'heed sweep --help' has them");
   if (kernel == KernelArgument::taken)
     arguments.option("kernel", "", "exactly this kernel of 'heed kernels', or fail with the rule that excludes it");
 }
@@ -51,6 +63,13 @@ Where read_where(const Arguments& arguments) {
     where.isa = arguments.text("isa");
     require_isa(where.isa);
   }
+  where.algo = arguments.text("algo");
+  if (!where.algo.empty()) {
+    cuda::HopperAlgo::parse(where.algo);
+    if (where.engine == EngineChoice::cpu)
+      bad_value("algo", where.algo, "the CPU engine has no such knobs; leave -engine=cpu out.");
+    where.engine = EngineChoice::cuda;
+  }
   if (arguments.has("kernel")) where.kernel = arguments.text("kernel");
   return where;
 }
@@ -60,12 +79,14 @@ std::string Where::to_words() const {
   if (engine != EngineChoice::automatic) words += engine == EngineChoice::cpu ? " -engine=cpu" : " -engine=cuda";
   if (threads != 0) words += fmt::format(" -threads={}", threads);
   if (!isa.empty()) words += " -isa=" + isa;
+  if (!algo.empty()) words += " -algo=" + algo;
   if (!kernel.empty()) words += " -kernel=" + kernel;
   return words;
 }
 
 std::unique_ptr<Context> make_context(const Where& where) {
-  auto context = std::make_unique<Context>(Context::Options{.threads = where.threads, .max_cpu_isa = where.isa});
+  auto context = std::make_unique<Context>(
+      Context::Options{.threads = where.threads, .max_cpu_isa = where.isa, .cuda_algo = where.algo});
   if (where.engine != EngineChoice::automatic) {
     const char* const wish = where.engine == EngineChoice::cpu ? "cpu" : "cuda";
     for (const EngineState& engine : engines(*context))

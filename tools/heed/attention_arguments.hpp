@@ -11,6 +11,10 @@
 
 namespace heed::command {
 
+/// Declares -op and says which pass the words ask for: which arguments there are depends on it, so it is found before
+/// they are read.
+Operation declare_operation(Arguments& arguments, const Words& words);
+
 /// Declares every argument that describes a problem, as the library's verify/case_args.hpp lists them.
 void declare_problem(Arguments& arguments, Operation operation = Operation::forward);
 /// The problem they describe. Throws Error: invalid, or not built yet.
@@ -19,8 +23,9 @@ verify::Case read_problem(const Arguments& arguments, Operation operation = Oper
 /// Where and with what a problem runs.
 struct Where {
   EngineChoice engine = EngineChoice::automatic;
-  int threads = 0;  ///< 0: as many as this process may use
-  std::string isa;  ///< the highest ISA level the CPU engine may use; empty: the best here
+  int threads = 0;   ///< 0: as many as this process may use
+  std::string isa;   ///< the highest ISA level the CPU engine may use; empty: the best here
+  std::string algo;  ///< knobs that the CUDA engine's kernels are forced to; empty: heed chooses
   std::string kernel;
 
   /// The arguments that say the same, each with a blank in front: " -threads=1".

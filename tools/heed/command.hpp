@@ -41,5 +41,6 @@ int run_info(const Words& words);
 int run_kernels(const Words& words);
 int run_mask(const Words& words);
 int run_replay(const Words& words);
+int run_sweep(const Words& words);
 
 }  // namespace heed::command

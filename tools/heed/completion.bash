@@ -21,6 +21,8 @@ _heed_values() {
     v) echo '0 1 full' ;;
     qscale) echo 'n pt bs' ;;
     profile) echo 'flash inference all' ;;
+    causal) echo '0 1 0,1' ;;
+    verify) echo '0 1' ;;
     mode | iperm | operm | lse | kname | randval | drop_prefs | init_sink) echo '0 1' ;;
     kernel) "$2" kernels --names 2>/dev/null ;;
   esac
@@ -32,7 +34,7 @@ _heed() {
   COMPREPLY=()
 
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'fwd bench fuzz replay demo explain kernels mask cache info help' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W 'fwd bench sweep fuzz replay demo explain kernels mask cache info help' -- "$word")
     return
   fi
 

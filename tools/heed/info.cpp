@@ -3,6 +3,7 @@
 #include "cuda/cache_folder.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
+#include "cuda/hopper_lines.hpp"
 #include "cuda/nvrtc.hpp"
 #include "heed/arguments.hpp"
 #include "heed/command.hpp"
@@ -42,6 +43,15 @@ struct Cached {
   }
 };
 
+/// Whose measurements kernels are chosen by.
+std::string tuning_text() {
+  cuda::UserTuning user = cuda::UserTuning::read();
+  const std::size_t entries = cuda::user_lines(user).size(), shipped = cuda::shipped_tuning().forward.size();
+  if (!user.ignored.empty()) return fmt::format("{} is ignored: {}", user.path.string(), user.ignored);
+  if (entries == 0) return fmt::format("{} shipped entries; 'heed sweep' makes your own", shipped);
+  return fmt::format("{} entries of {} before {} shipped ones", entries, user.path.string(), shipped);
+}
+
 nlohmann::ordered_json cuda_json() {
   nlohmann::ordered_json json;
   const cuda::Driver* const driver = cuda::Driver::get();
@@ -63,6 +73,7 @@ nlohmann::ordered_json cuda_json() {
                    {"missing", cuda::Nvrtc::missing()}};
   const Cached cached;
   json["cache"] = {{"folder", cached.folder.string()}, {"kernels", cached.kernels}, {"bytes", cached.bytes}};
+  json["tuning"] = tuning_text();
   return json;
 }
 
@@ -83,6 +94,7 @@ void print_cuda(const Line& line) {
                     ? "none: HEED_CACHE_DIR, XDG_CACHE_HOME and HOME are not set; compiled kernels stay in memory"
                     : fmt::format("{} kernels, {:.1f} MB in {}", cached.kernels,
                                   static_cast<double>(cached.bytes) / 1e6, cached.folder.string()));
+  line("tuning", tuning_text());
 }
 
 nlohmann::ordered_json info_json(Context& context) {

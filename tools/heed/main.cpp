@@ -26,6 +26,8 @@ constexpr std::array kSubcommands{
     Subcommand{"fwd", "Compute", "compute forward attention, check it against the oracle, time it", run_fwd},
     Subcommand{"bwd", "Compute", "compute its gradients, check them against the oracle, time them", run_bwd},
     Subcommand{"bench", "Compute", "measure suites of problems against the peak of this machine", run_bench},
+    Subcommand{"sweep", "Compute", "find the fastest algorithm of the CUDA kernels, and record it for selection",
+               run_sweep},
     Subcommand{"fuzz", "Compute", "random problems over the whole feature space, each checked", run_fuzz},
     Subcommand{"replay", "Compute", "run the JSON record of an earlier run again", run_replay},
     Subcommand{"demo", "Compute", "a short tour: a few problems computed, checked and timed", run_demo},

@@ -3,21 +3,17 @@
 #include "cuda/device.hpp"
 #include "cuda/kernel_list.hpp"
 #include "cuda/nvrtc.hpp"
-#include "heed/terminal.hpp"
+#include "heed/parallel_compile.hpp"
 
 #include <heed/error.hpp>
-#include <heed/executor.hpp>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <mutex>
 #include <set>
-#include <thread>
 
 namespace heed::command {
 namespace {
@@ -71,41 +67,19 @@ int prewarm(const std::filesystem::path& folder, const Arguments& arguments) {
   cuda::Jit jit(std::move(options));
 
   const auto begin = std::chrono::steady_clock::now();
-  Progress progress("prewarm", static_cast<double>(kernels.size()));
-  std::mutex mutex;  // of what stands below
-  std::size_t next = 0, done = 0;
-  std::vector<std::string> failures;
-  const auto work = [&] {
-    for (std::unique_lock lock(mutex); next < kernels.size();) {
-      const cuda::ListedKernel& mine = kernels[next++];
-      lock.unlock();
-      std::string failure;
-      try {
-        jit.get(mine.source, mine.arch);
-      } catch (const Error& error) {
-        failure = error.what();
-      }
-      lock.lock();
-      if (!failure.empty()) failures.push_back(std::move(failure));
-      progress.show(static_cast<double>(++done), mine.source.name);
-    }
-  };
-  std::int64_t threads = arguments.integer("j", 0, 1024);
-  if (threads == 0) threads = usable_threads();
-  std::vector<std::thread> helpers;
-  for (std::int64_t i = 1; i < std::min<std::int64_t>(threads, static_cast<std::int64_t>(kernels.size())); ++i)
-    helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  progress.clear();
-
+  const auto outcomes = compile_all(jit, kernels, static_cast<int>(arguments.integer("j", 0, 1024)), "prewarm");
+  std::size_t failures = 0;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  for (const std::string& failure : failures) fmt::print(stderr, "heed: {}\n", failure);
+  for (const CompileOutcome& outcome : outcomes) {
+    if (outcome.failure.empty()) continue;
+    ++failures;
+    fmt::print(stderr, "heed: {}\n", outcome.failure);
+  }
   fmt::print("prewarm: {} kernel{} of profile {} for sm {} in {:.1f} s: {} compiled, {} were there, {} failed; {}\n",
              kernels.size(), kernels.size() == 1 ? "" : "s", arguments.text("profile"), fmt::join(sms, ", "), seconds,
-             jit.compiled(), kernels.size() - static_cast<std::size_t>(jit.compiled()) - failures.size(),
-             failures.size(), folder.string());
-  return failures.empty() ? kValid : kWrong;
+             jit.compiled(), kernels.size() - static_cast<std::size_t>(jit.compiled()) - failures, failures,
+             folder.string());
+  return failures == 0 ? kValid : kWrong;
 }
 
 }  // namespace heed::command

@@ -1,0 +1,232 @@
+#include "cuda/hopper_lines.hpp"
+
+#include "core/invalid.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <mutex>
+
+namespace heed::cuda {
+namespace {
+
+using dispatch::Feature;
+using dispatch::ForwardAlgorithm;
+using dispatch::ForwardSignature;
+using dispatch::MaskClass;
+using dispatch::MathUnit;
+using dispatch::Set;
+using dispatch::Sizes;
+using kernels::HopperConfig;
+using kernels::Turns;
+
+/// Everything but a V whose keys are neighbours.
+constexpr Set<Feature> kAllFeatures{Feature::lse,        Feature::bias,           Feature::alibi,   Feature::soft_cap,
+                                    Feature::sink,       Feature::dropout,        Feature::randval, Feature::bool_mask,
+                                    Feature::block_mask, Feature::logical_lengths};
+constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink};
+constexpr Set<MaskClass> kFull{MaskClass::none}, kCausal{MaskClass::causal};
+/// More than any features weigh.
+constexpr int kRoomForAll = 99;
+
+/// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros.
+constexpr ForwardSignature signature(Sizes d, Sizes d_v) {
+  return {.types = {DataType::f16, DataType::bf16},
+          .output_types = {DataType::f16, DataType::bf16},
+          .d = d,
+          .d_v = d_v,
+          .features = kAllFeatures,
+          .math = {Math::fast},
+          .tma = true,
+          .lengths = {0, std::int64_t{1} << 28, 1}};
+}
+/// For registers that have no room left: batch mode, one kind of mask, nothing that changes scores.
+constexpr ForwardSignature lean(ForwardSignature s, Set<MaskClass> masks) {
+  s.modes = {Mode::batch};
+  s.masks = masks;
+  s.features = kFewFeatures;
+  return s;
+}
+/// Every mask by coordinates and every length, nothing that changes scores.
+constexpr ForwardSignature masks_and_lengths(ForwardSignature s) {
+  s.features = {Feature::lse, Feature::sink, Feature::logical_lengths};
+  return s;
+}
+constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
+
+constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, const HopperConfig& config,
+                          std::string_view notes, int room) {
+  return {{stem, s,
+           ForwardAlgorithm{.arch = dispatch::Sm{90},
+                            .unit = MathUnit::wgmma,
+                            .tile_q = config.tile_q(),
+                            .tile_k = config.tile_k,
+                            .notes = notes}},
+          config,
+          room};
+}
+
+/// For whatever no tuning record has an entry for. Those whose name ends with their head dim are what forced knobs are
+/// applied to.
+constexpr std::array kLines{
+    line("hopper_fwd_d64_192x112", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
+         {.d = 64, .d_v = 64, .tile_k = 112, .warpgroups = 3, .k_stages = 3, .v_stages = 3},
+         "3 free warpgroups, wide blocks", 1),
+    line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},
+         "3 free warpgroups", 3),
+    line("hopper_fwd_d64_features", signature(dims(8, 64), dims(8, 64)),
+         {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 2}, "2 free warpgroups with room for every feature", 12),
+    line("hopper_fwd_d96", signature(dims(8, 96), dims(8, 96)), {.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3},
+         "3 free warpgroups", 1),
+    line("hopper_fwd_d128", signature(dims(8, 128), dims(8, 128)),
+         {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups", 2),
+    line("hopper_fwd_d128_128x64", signature(dims(8, 128), dims(8, 128)),
+         {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 2, .k_stages = 4, .v_stages = 4}, "2 free warpgroups", 4),
+    line("hopper_fwd_d128_features", signature(dims(8, 128), dims(8, 128)),
+         {.d = 128, .d_v = 128, .tile_k = 32, .warpgroups = 2, .k_stages = 4, .v_stages = 4},
+         "2 free warpgroups with room for every feature", 12),
+    line("hopper_fwd_d192_128", signature(dims(8, 192), dims(8, 128)),
+         {.d = 192, .d_v = 128, .tile_k = 96, .warpgroups = 2, .k_stages = 2, .v_stages = 2},
+         "2 free warpgroups, for a d_v that is smaller than d", 3),
+    line("hopper_fwd_d192", signature(dims(8, 192), dims(8, 192)),
+         {.d = 192, .d_v = 192, .tile_k = 64, .warpgroups = 2, .k_stages = 2, .v_stages = 2}, "2 free warpgroups", 3),
+    line("hopper_fwd_d256", signature(dims(8, 256), dims(8, 256)),
+         {.d = 256,
+          .d_v = 256,
+          .tile_k = 64,
+          .warpgroups = 2,
+          .k_stages = 2,
+          .v_stages = 2,
+          .q_buffers = 1,
+          .turns = Turns::products,
+          .lazy_maximum = false,
+          .own_o_memory = true},
+         "2 warpgroups in turns, O through memory of its own", 1),
+    line("hopper_fwd_d256_features", signature(dims(8, 256), dims(8, 256)),
+         {.d = 256,
+          .d_v = 256,
+          .tile_k = 32,
+          .warpgroups = 2,
+          .k_stages = 4,
+          .v_stages = 4,
+          .q_buffers = 1,
+          .lazy_maximum = false,
+          .own_o_memory = true},
+         "2 free warpgroups with room for features", 2),
+};
+
+/// Texts of kernels live as long as the process.
+std::string_view kept(std::string text) {
+  static std::mutex mutex;
+  static auto* const texts = new std::deque<std::string>;
+  const std::lock_guard lock(mutex);
+  return texts->emplace_back(std::move(text));
+}
+
+/// Its notes end with every knob.
+HopperLine with_knobs_told(HopperLine line) {
+  line.spec.algorithm.tile_q = line.config.tile_q();
+  line.spec.algorithm.tile_k = line.config.tile_k;
+  line.spec.algorithm.notes =
+      kept(fmt::format("{}; {}", line.spec.algorithm.notes, HopperAlgo::of(line.config).to_string()));
+  return line;
+}
+
+/// Those that forced knobs are applied to: one for each tile of head dims.
+bool is_base(const HopperLine& line) {
+  const HopperConfig& c = line.config;
+  return line.spec.stem ==
+         (c.d == c.d_v ? fmt::format("hopper_fwd_d{}", c.d) : fmt::format("hopper_fwd_d{}_{}", c.d, c.d_v));
+}
+
+const HopperLine& base_line(int d, int d_v, std::string_view what) {
+  for (const HopperLine& line : kLines)
+    if (is_base(line) && line.config.d == d && line.config.d_v == d_v) return line;
+  throw core::invalid("{}: there is no Hopper tile for d = {}, d_v = {}; there are 64, 96, 128, 192, 192/128 and 256.",
+                      what, d, d_v);
+}
+
+HopperLine turned(const HopperLine& base, const HopperAlgo& algo) {
+  HopperLine line = base;
+  line.config = algo.applied_to(base.config);
+  line.keeps_lazy_maximum = algo.has("lazy_maximum");
+  return line;
+}
+
+}  // namespace
+
+std::span<const HopperLine> hopper_lines() {
+  static const auto* const lines = [] {
+    auto* const list = new std::vector<HopperLine>(tuned_lines(shipped_tuning()));
+    for (const HopperLine& line : kLines) list->push_back(with_knobs_told(line));
+    return list;
+  }();
+  return *lines;
+}
+
+std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by) {
+  std::vector<HopperLine> lines;
+  for (const TuningEntry& entry : record.forward) {
+    if (entry.sm != 90) continue;
+    std::string name = entry.name;
+    if (name.empty() || by == TunedBy::user) {
+      name =
+          fmt::format("tuned_d{}_{}_{}_from_{}", entry.d, entry.d_v, entry.causal ? "causal" : "full", entry.from_keys);
+      if (entry.to_keys) name += fmt::format("_to_{}", *entry.to_keys);
+    }
+    const std::string what = fmt::format("tuning record, entry {}", name), stem = "hopper_fwd_" + name;
+    if (std::any_of(lines.begin(), lines.end(), [&](const HopperLine& l) { return l.spec.stem == stem; }))
+      throw core::invalid("{}: there are two of them.", what);
+    HopperLine line = turned(base_line(entry.d, entry.d_v, what), HopperAlgo::parse(entry.algo));
+    if (const std::string broken = broken_limit(line.config); !broken.empty())
+      throw core::invalid("{}: {}.", what, broken);
+    line.spec.stem = kept(stem);
+    line.spec.signature = lean(line.spec.signature, entry.causal ? kCausal : kFull);
+    line.spec.algorithm.notes = by == TunedBy::user ? "from the user's tuning record" : "tuned";
+    line.room = 0;
+    line.from_s_k = entry.from_keys;
+    line.to_s_k = entry.to_keys.value_or(Sizes::kNoLimit);
+    line.preference = by == TunedBy::user ? 0.9 : 1.0;
+    lines.push_back(with_knobs_told(line));
+  }
+  return lines;
+}
+
+std::vector<HopperLine> user_lines(UserTuning& user) {
+  try {
+    return tuned_lines(user.record, TunedBy::user);
+  } catch (const Error& error) {
+    if (user.named) throw core::invalid("{}: {}", user.path.string(), error.what());
+    user.ignored = error.what();
+    return {};
+  }
+}
+
+HopperLine forced_line(int d, int d_v, const HopperAlgo& algo) {
+  HopperLine line = turned(base_line(d, d_v, "algo"), algo);
+  line.spec.stem = kept(fmt::format("{}[{}]", line.spec.stem, algo.to_string()));
+  line.spec.algorithm.notes = "as the caller told";
+  line.room = kRoomForAll;
+  return with_knobs_told(line);
+}
+
+std::vector<HopperLine> forced_lines(const HopperAlgo& algo) {
+  std::vector<HopperLine> lines;
+  for (const HopperLine& line : kLines)
+    if (is_base(line)) lines.push_back(forced_line(line.config.d, line.config.d_v, algo));
+  return lines;
+}
+
+HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {
+  HopperConfig config = line.config;
+  config.type = element_of(problem.type());
+  config.features = features_of(problem);
+  // Scores that need more than a factor leave no registers for a second look at them.
+  if (config.features.changes_scores() && config.warpgroups > 2 && config.d_v > 64 && !line.keeps_lazy_maximum)
+    config.lazy_maximum = false;
+  return config;
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "cuda/forward_params.hpp"
+#include "cuda/hopper_knobs.hpp"
+#include "cuda/tuning_record.hpp"
+#include "dispatch/forward_kernel.hpp"
+
+#include <span>
+#include <vector>
+
+namespace heed::cuda {
+
+/// One line of the table of Hopper kernels: what it computes, how, and where it is the one to take.
+struct HopperLine {
+  dispatch::ForwardKernelSpec spec;
+  kernels::HopperConfig config;  ///< for f16, without features
+  int room;                      ///< the features' weight() that its registers have room for
+  std::int64_t from_s_k = 0, to_s_k = dispatch::Sizes::kNoLimit;  ///< it is the one to take for so many keys
+  double preference = 1;                                          ///< what its expected time is multiplied by there
+  bool keeps_lazy_maximum = false;                                ///< somebody has told whether it has one
+};
+
+/// Those of the shipped tuning record, then those for everything else.
+std::span<const HopperLine> hopper_lines();
+
+/// The lines that a tuning record asks for. Throws Error when it asks for what cannot be.
+enum class TunedBy { heed, user };
+std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by = TunedBy::heed);
+/// Those of the user's own record. A file in the cache folder that cannot be taken is ignored, as `ignored` then says.
+std::vector<HopperLine> user_lines(UserTuning& user);
+
+/// A line with these knobs for every problem of a tile of head dims; what they do not say is as in the line that is
+/// named after the head dim. Whether it can be compiled is a question for impossible().
+HopperLine forced_line(int d, int d_v, const HopperAlgo& algo);
+/// One for every tile of head dims.
+std::vector<HopperLine> forced_lines(const HopperAlgo& algo);
+
+/// The configuration of a line for a problem that it can compute.
+kernels::HopperConfig hopper_config(const HopperLine& line, const Problem& problem);
+
+}  // namespace heed::cuda

@@ -1,0 +1,141 @@
+/// Tuning records: read, written, and what selection makes of them.
+
+#include "cuda/tuning_record.hpp"
+#include "cuda/hopper_forward.hpp"
+#include "dispatch/forward_family.hpp"
+
+#include <heed/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace heed::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::string_view kRecord = R"({"heed_tuning": 1, "forward": [
+  {"arch": "sm_90", "d": 128, "d_v": 128, "mask": "causal", "keys": [0, 2048], "algo": "warpgroups:2,stages:3"},
+  {"arch": "sm_90", "d": 128, "d_v": 128, "mask": "causal", "keys": [2049, null], "algo": "stages:4", "tflops": 700.5}]})";
+
+std::string error_text(const std::string& text) {
+  try {
+    tuned_lines(tuning_from_json(text, "my.json"));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string kernel_for(const std::vector<HopperLine>& user, std::int64_t s_k, const Mask& mask) {
+  dispatch::Registry registry;
+  for (const HopperLine& line : user) registry.add(make_hopper_forward(line, nullptr));
+  for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, nullptr));
+  const Problem problem =
+      Problem::forward().type(f16).batch(2).heads(8).lengths(s_k, s_k).head_dims(128, 128).mask(mask);
+  return dispatch::kForwardFamily.select(registry, problem, {})->name();
+}
+
+/// Environment variables for one test, and a folder.
+class Environment : public testing::Test {
+ protected:
+  Environment() {
+    unsetenv("HEED_TUNING");
+    setenv("HEED_CACHE_DIR", folder_.c_str(), 1);
+    std::filesystem::create_directories(folder_);
+  }
+  ~Environment() override {
+    std::filesystem::remove_all(folder_);
+    unsetenv("HEED_TUNING");
+    old_.empty() ? unsetenv("HEED_CACHE_DIR") : setenv("HEED_CACHE_DIR", old_.c_str(), 1);
+  }
+  void write(std::string_view text, const std::string& name = "tuning.json") const {
+    std::ofstream(folder_ / name) << text;
+  }
+
+  std::string old_ = std::getenv("HEED_CACHE_DIR") != nullptr ? std::getenv("HEED_CACHE_DIR") : "";
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("heed_tuning_" + std::to_string(getpid()));
+};
+using TuningOfTheUser = Environment;
+
+TEST(TuningRecord, is_read_and_written) {
+  const TuningRecord record = tuning_from_json(kRecord, "my.json");
+  ASSERT_EQ(record.forward.size(), 2u);
+  EXPECT_EQ(record.forward[0].to_keys, 2048);
+  EXPECT_EQ(record.forward[1].from_keys, 2049);
+  EXPECT_FALSE(record.forward[1].to_keys);
+  EXPECT_EQ(tuning_from_json(to_json(record), "again").forward, record.forward);
+}
+
+TEST(TuningRecord, that_is_shipped_has_every_point_of_the_grid) {
+  for (const int d : {64, 128, 256})
+    for (const bool causal : {false, true})
+      for (const std::int64_t s : {512, 1024, 2048, 16384}) {
+        int found = 0;
+        for (const TuningEntry& entry : shipped_tuning().forward)
+          found += entry.d == d && entry.d_v == d && entry.causal == causal && entry.from_keys <= s &&
+                   s <= entry.to_keys.value_or(s);
+        EXPECT_EQ(found, 1) << "d " << d << " causal " << causal << " s " << s;
+      }
+  EXPECT_EQ(kernel_for({}, 1024, Mask::none()), "cuda/sm_90/hopper_fwd_d128_short");
+  EXPECT_EQ(kernel_for({}, 1025, Mask::none()), "cuda/sm_90/hopper_fwd_d128_full");
+  EXPECT_EQ(kernel_for({}, 4096, Mask::causal()), "cuda/sm_90/hopper_fwd_d128_causal");
+  EXPECT_EQ(kernel_for({}, 4096, Mask::window(64, 0)), "cuda/sm_90/hopper_fwd_d128");
+}
+
+TEST(TuningRecord, of_the_user_goes_before_the_shipped_one_in_its_range) {
+  const auto user = tuned_lines(tuning_from_json(kRecord, "my.json"), TunedBy::user);
+  EXPECT_EQ(kernel_for(user, 2048, Mask::causal()), "cuda/sm_90/hopper_fwd_tuned_d128_128_causal_from_0_to_2048");
+  EXPECT_EQ(kernel_for(user, 2049, Mask::causal()), "cuda/sm_90/hopper_fwd_tuned_d128_128_causal_from_2049");
+  EXPECT_EQ(kernel_for(user, 2048, Mask::none()), "cuda/sm_90/hopper_fwd_d128_full");
+}
+
+TEST(TuningRecord, that_cannot_be_is_refused_with_the_place) {
+  EXPECT_THAT(error_text("{"), HasSubstr("my.json: not JSON"));
+  EXPECT_THAT(error_text(R"({"forward": []})"), HasSubstr("'heed_tuning'"));
+  EXPECT_THAT(error_text(R"({"heed_tuning": 2, "forward": []})"), HasSubstr("it must be 1"));
+  const auto entry = [](const std::string& more) {
+    return R"({"heed_tuning": 1, "forward": [{"arch": "sm_90", "d": 128, "d_v": 128, "mask": "none", )" + more + "}]}";
+  };
+  EXPECT_THAT(error_text(entry(R"("keys": [0, null], "algo": "stages:8")")), HasSubstr("shared memory"));
+  EXPECT_THAT(error_text(entry(R"("keys": [0, null], "algo": "stags:2")")), HasSubstr("no such knob"));
+  EXPECT_THAT(error_text(entry(R"("keys": [0], "algo": "stages:2")")), HasSubstr("two numbers of keys"));
+  EXPECT_THAT(error_text(entry(R"("keys": [0, null], "also": 1, "algo": "stages:2")")), HasSubstr("no key 'also'"));
+  EXPECT_EQ(error_text(entry(R"("keys": [0, null], "algo": "stages:2")")), "accepted");
+}
+
+TEST_F(TuningOfTheUser, lies_in_the_cache_folder_and_is_ignored_when_it_is_broken) {
+  EXPECT_TRUE(UserTuning::read().record.forward.empty());
+  write(kRecord);
+  UserTuning user = UserTuning::read();
+  EXPECT_EQ(user.path, folder_ / "tuning.json");
+  EXPECT_EQ(user_lines(user).size(), 2u);
+  EXPECT_EQ(user.ignored, "");
+  write("{");
+  EXPECT_THAT(UserTuning::read().ignored, HasSubstr("not JSON"));
+  write(R"({"heed_tuning": 1, "forward": [
+    {"arch": "sm_90", "d": 100, "d_v": 100, "mask": "none", "keys": [0, null], "algo": ""}]})");
+  user = UserTuning::read();
+  EXPECT_TRUE(user_lines(user).empty());
+  EXPECT_THAT(user.ignored, HasSubstr("no Hopper tile for d = 100"));
+}
+
+TEST_F(TuningOfTheUser, that_was_named_is_an_error_when_it_is_broken) {
+  write("{", "mine.json");
+  setenv("HEED_TUNING", (folder_ / "mine.json").c_str(), 1);
+  EXPECT_THROW(UserTuning::read(), Error);
+  setenv("HEED_TUNING", (folder_ / "absent.json").c_str(), 1);
+  EXPECT_THROW(UserTuning::read(), Error);
+  write(kRecord, "mine.json");
+  setenv("HEED_TUNING", (folder_ / "mine.json").c_str(), 1);
+  UserTuning user = UserTuning::read();
+  EXPECT_EQ(user_lines(user).size(), 2u);
+}
+
+}  // namespace
+}  // namespace heed::cuda

@@ -1,0 +1,168 @@
+#include "heed/sweep_run.hpp"
+
+#include "heed/gpu_clock.hpp"
+#include "heed/problem_of.hpp"
+#include "heed/terminal.hpp"
+#include "verify/device_buffers.hpp"
+#include "verify/judge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+namespace heed::command {
+namespace {
+
+/// Kernels of other heads than this machine's need no GPU to be compiled for.
+cuda::Device hopper() {
+  cuda::Device device;
+  device.sm = 90;
+  constexpr int kSharedMemory = 227 * 1024;
+  device.max_shared_memory = kSharedMemory;
+  return device;
+}
+
+/// The tensors of a problem on the GPU, for as many kernels as come.
+class Tensors {
+ public:
+  Tensors(const verify::Case& c, Executor& executor)
+      : problem_(problem_of(c, Memory::gpu)), buffers_(c, &executor), executor_(executor) {
+    device_.upload(buffers_);
+    args_ = device_.translated(buffers_.args());
+  }
+
+  /// A kernel that is ready to be run on them.
+  struct Loaded {
+    std::shared_ptr<const cuda::CudaForwardKernel> kernel;
+    std::unique_ptr<const dispatch::Prepared> prepared;
+  };
+  Loaded load(const SweepCandidate& candidate) const {
+    return {candidate.kernel, candidate.kernel->prepare(problem_, 1)};
+  }
+  void run(const Loaded& loaded) {
+    std::size_t bytes = 0;
+    for (const Plan::Stage& stage : loaded.kernel->stages(problem_, 1))
+      bytes = std::max(bytes, stage.workspace_offset + stage.workspace_bytes);
+    if (workspace_.size() < bytes) workspace_ = device_.workspace(bytes);
+    loaded.kernel->run({problem_, args_, workspace_, serial_, 1, loaded.prepared.get(), device_.stream()});
+  }
+
+  /// Empty when the result is right.
+  std::string check(const Loaded& loaded) {
+    buffers_.clear_outputs();
+    device_.upload(buffers_);
+    run(loaded);
+    device_.download(buffers_);
+    const verify::Verdict verdict = verify::judge(buffers_, {.executor = &executor_});
+    return verdict.valid() ? "" : verdict.to_string();
+  }
+
+  const verify::DeviceBuffers& device() const { return device_; }
+
+ private:
+  Problem problem_;
+  verify::Buffers buffers_;
+  verify::DeviceBuffers device_;
+  ForwardArgs args_;
+  std::span<std::byte> workspace_;
+  SerialExecutor serial_;
+  Executor& executor_;
+};
+
+/// A kernel with a clock of its own.
+struct Timed {
+  SweepRow* row;
+  Tensors::Loaded loaded;
+  std::unique_ptr<GpuClock> clock;
+  int together = 1;
+};
+
+/// One timing lasts about this long.
+constexpr double kTiming = 3e-3;
+/// Others than these are not looked at twice, however many finalists there may be.
+constexpr double kWorthALook = 1.25;
+
+}  // namespace
+
+std::string SweepRow::status() const {
+  if (!compiled.failure.empty()) return "does not compile";
+  const cuda::Resources& r = compiled.resources;
+  if (r.spill_bytes > 0 || r.local_bytes > 0) return fmt::format("spills {} bytes", r.spill_bytes + r.local_bytes);
+  if (r.serialized_wgmma) return "wgmma serialised";
+  if (!wrong) return "not checked";
+  return wrong->empty() ? "ok" : "wrong: " + *wrong;
+}
+
+std::vector<std::size_t> SweepResult::ranking(std::int64_t s) const {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].times.contains(s)) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const Times &x = rows[a].times.at(s), &y = rows[b].times.at(s);
+    // Who came through the first look stands before who did not.
+    return std::pair(x.count() == 1, x.median()) < std::pair(y.count() == 1, y.median());
+  });
+  return order;
+}
+
+void compile(SweepResult& result, cuda::Jit& jit, const SweepOptions& options) {
+  const Problem problem = problem_of(result.of.small_problem(), Memory::gpu);
+  std::vector<cuda::ListedKernel> list;
+  for (SweepRow& row : result.rows) {
+    auto compilation = row.candidate.kernel->compilation(problem, hopper());
+    row.shared_bytes = compilation.shared_bytes;
+    list.push_back({std::move(compilation.source), std::move(compilation.arch)});
+  }
+  auto outcomes = compile_all(jit, list, options.threads, "compiling " + result.of.to_string());
+  for (std::size_t i = 0; i < outcomes.size(); ++i) result.rows[i].compiled = std::move(outcomes[i]);
+}
+
+void check(SweepResult& result, Executor& executor) {
+  Tensors tensors(result.of.small_problem(), executor);
+  Progress progress("checking " + result.of.to_string(), static_cast<double>(result.rows.size()));
+  double done = 0;
+  for (SweepRow& row : result.rows) {
+    progress.show(++done, row.candidate.algo);
+    if (row.compiled.clean()) row.wrong = tensors.check(tensors.load(row.candidate));
+  }
+}
+
+void measure(SweepResult& result, std::int64_t s, const SweepOptions& options, Executor& executor) {
+  Tensors tensors(result.of.problem(s), executor);
+  std::vector<Timed> all;
+  for (SweepRow& row : result.rows)
+    if (row.may_be_chosen()) all.push_back({&row, tensors.load(row.candidate), nullptr});
+  Progress progress(fmt::format("timing {} s={}", result.of.to_string(), s),
+                    static_cast<double>(all.size() + static_cast<std::size_t>(options.rounds * options.finalists)));
+  double done = 0;
+  std::vector<double> first;
+  for (Timed& each : all) {
+    progress.show(++done, each.row->candidate.algo);
+    each.clock = std::make_unique<GpuClock>(tensors.device(), [&tensors, &each] { tensors.run(each.loaded); });
+    const double once = each.clock->seconds(1);
+    each.together = static_cast<int>(std::clamp(kTiming / once, 1.0, 100.0));
+    each.clock->seconds(each.together);
+    const double seconds = each.clock->seconds(each.together);
+    each.row->times[s].add(seconds);
+    first.push_back(seconds);
+  }
+  if (all.empty()) return;
+
+  std::vector<std::size_t> finalists(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) finalists[i] = i;
+  std::sort(finalists.begin(), finalists.end(), [&](std::size_t a, std::size_t b) { return first[a] < first[b]; });
+  finalists.resize(std::min(finalists.size(), static_cast<std::size_t>(options.finalists)));
+  std::erase_if(finalists, [&](std::size_t i) { return first[i] > kWorthALook * first[finalists.front()]; });
+  std::mt19937 order(1);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same order every time
+  for (const std::size_t i : finalists) all[i].row->times[s] = {};
+  for (int round = 0; round < options.rounds; ++round) {
+    std::shuffle(finalists.begin(), finalists.end(), order);
+    for (const std::size_t i : finalists) {
+      progress.show(++done, all[i].row->candidate.algo);
+      all[i].row->times[s].add(all[i].clock->seconds(all[i].together));
+    }
+  }
+}
+
+}  // namespace heed::command
