@@ -174,4 +174,13 @@ inline constexpr Rule<Problem, KernelT> kRoom{"room", "features share the regist
                                                 return reason;
                                               }};
 
+template <class KernelT>
+inline constexpr Rule<Problem, KernelT> kAlgorithm{
+    "algorithm", "the knobs of an algorithm must fit together, and into a multiprocessor",
+    [](const Problem& p, const KernelT& k) -> Broken {
+      std::string reason = k.impossible(p);
+      if (reason.empty()) return std::nullopt;
+      return reason;
+    }};
+
 }  // namespace heed::dispatch::rules
