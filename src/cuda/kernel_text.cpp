@@ -88,9 +88,10 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) heed_kernel(const __gr
                                                          config, stage)};
 }
 
-/// The kernels before and after look at nothing but lengths: those of many features are the same.
+/// The kernel before looks at nothing but lengths, and the one after only where pairs are hidden: those of many
+/// features are the same.
 ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
-  if (part == HopperBackwardPart::main) return features;
+  if (part == HopperBackwardPart::main || (part == HopperBackwardPart::after && features.hides())) return features;
   return {.own_lengths = features.own_lengths};
 }
 

@@ -231,10 +231,10 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
         for (int k = 0; careful != 0; ++k, careful >>= 2) {
           if (C.has_keys() && careful % 2 != 0)
             careful_keys<true, F, T, Input, Output, kDSum>(bp, fresh(batch), fresh(kv_head), warp_key + 16 * k,
-                                                           first_column, fresh(lane));
+                                                           first_column, fresh(lane), PackedRows<F>{bp, batch});
           if (C.has_values() && careful / 2 % 2 != 0)
             careful_keys<false, F, T, Input, Output, kDvSum>(bp, fresh(batch), fresh(kv_head), warp_key + 16 * k,
-                                                             first_column, fresh(lane));
+                                                             first_column, fresh(lane), PackedRows<F>{bp, batch});
         }
       }
     }

@@ -191,7 +191,7 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
         for (int m = 0; careful != 0; ++m, careful >>= 1)
           if (careful % 2 != 0)
             careful_queries<F, T, Input, Output, kDSum>(bp, fresh(t.batch), fresh(t.head), warp_row + 16 * m,
-                                                        first_column, fresh(lane));
+                                                        first_column, fresh(lane), PackedRows<F>{bp, t.batch});
       }
     }
     __syncthreads();  // all are done with the tiles, before the next ones are loaded over them
