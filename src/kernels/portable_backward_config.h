@@ -168,8 +168,8 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
   const bool tight = max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
   c.operands_in_order = !wide && !features.changes_scores() && features.weight() <= (tight ? 0 : 2);
   const int width = c.d > c.d_v ? c.d : c.d_v;
-  const bool too_wide =
-      wide ? width > 128 : width > 256 || (part == BackwardPart::keys && crowded(features) && c.d > 192);
+  const bool tightest = part == BackwardPart::keys || (part == BackwardPart::queries && t.row_bytes < 16);
+  const bool too_wide = wide ? width > 128 : width > 256 || (tightest && crowded(features) && c.d > 192);
   if (part == BackwardPart::bias || too_wide) {
     c.d = c.d_v = 0;
     c.piece = wide ? 64 : 128;
