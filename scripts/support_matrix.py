@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "support-matrix.md"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- support -->", "<!-- /support -->"
-SIGNATURE_SOURCE = ROOT / "src" / "dispatch" / "forward_signature.cpp"
+SIGNATURE_SOURCE = ROOT / "src" / "dispatch" / "signature.cpp"
 
 ENGINES = {"cpu": "CPU", "cuda": "CUDA"}
 CPU_LEVELS = ["baseline", "avx2", "avx512", "avx512bf16", "amx"]

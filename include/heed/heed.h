@@ -202,6 +202,41 @@ HEED_API heed_status heed_forward(heed_context* context, const heed_forward_args
 /* The contract in fp64, plain loops: slow and right. o and lse may be f64. NULL executor: the calling thread. */
 HEED_API heed_status heed_oracle_forward(const heed_forward_args* args, const heed_executor* executor);
 
+/* ---- backward attention ---- */
+
+typedef enum heed_dq_accumulation {
+  HEED_DQ_F32 = 0,   /* dQ is summed up in f32 */
+  HEED_DQ_16_BIT = 1 /* in the type of q, which must have 16 bits */
+} heed_dq_accumulation;
+
+/* The arguments of the forward call as they were, with o and lse as it left them; the gradient of its output; and where
+ * the gradients of its inputs go. forward, d_o, dq, dk and dv must be given, and forward->lse. forward->randval is
+ * neither read nor written. */
+typedef struct heed_backward_args {
+  size_t struct_size;
+  const heed_forward_args* forward;
+  heed_tensor d_o; /* as o */
+  heed_tensor dq;  /* as q                                      written */
+  heed_tensor dk;  /* as k: h_k heads                           written */
+  heed_tensor dv;  /* as v                                      written */
+
+  heed_tensor d_lse;   /* f32, as lse: the gradient of the LSE, where the loss depends on it, too */
+  heed_tensor dbias;   /* f32 or the type of bias, of the sizes of bias    written */
+  heed_tensor dsink;   /* f32 [h]                                          written */
+  heed_tensor dslopes; /* f32, as alibi_slopes                             written */
+
+  int32_t dq_accumulation; /* a heed_dq_accumulation */
+  int32_t deterministic;   /* 1: the same bits in every run, or an error */
+} heed_backward_args;
+
+/* On the CPU engine it is done when this returns; on the CUDA engine it has been put on the stream. */
+HEED_API heed_status heed_backward(heed_context* context, const heed_backward_args* args,
+                                   const heed_run_options* options);
+
+/* The gradients in fp64, plain loops. The outputs, and o, lse, d_o and d_lse, may be f64. NULL executor: the calling
+ * thread. */
+HEED_API heed_status heed_oracle_backward(const heed_backward_args* args, const heed_executor* executor);
+
 /* ---- plans ---- */
 
 /* How one problem will be computed. Making it allocates, running it does not. */
@@ -220,6 +255,9 @@ HEED_API heed_status heed_plan_create(heed_context* context, const heed_forward_
 /* For a problem as heed_problem_json writes it: no memory need exist yet. */
 HEED_API heed_status heed_plan_create_from_json(heed_context* context, const char* problem_json,
                                                 const heed_plan_options* options, heed_plan** plan);
+/* The same for the backward pass; heed_plan_create_from_json makes both. */
+HEED_API heed_status heed_backward_plan_create(heed_context* context, const heed_backward_args* args,
+                                               const heed_plan_options* options, heed_plan** plan);
 HEED_API void heed_plan_destroy(heed_plan* plan); /* NULL is ignored */
 
 HEED_API size_t heed_plan_workspace_bytes(const heed_plan* plan);
@@ -234,12 +272,16 @@ HEED_API int heed_plan_memory(const heed_plan* plan); /* a heed_memory */
  */
 HEED_API heed_status heed_plan_run(const heed_plan* plan, const heed_forward_args* args, void* workspace,
                                    size_t workspace_bytes, const heed_executor* executor);
+HEED_API heed_status heed_backward_plan_run(const heed_plan* plan, const heed_backward_args* args, void* workspace,
+                                            size_t workspace_bytes, const heed_executor* executor);
 
 /* For plans of the CUDA engine: puts the work on the stream (a CUstream or cudaStream_t; NULL: the default stream) of
  * the device that holds q. The workspace is memory of that device, all zero before its first use; a run leaves it as
  * the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture. */
 HEED_API heed_status heed_plan_run_on_stream(const heed_plan* plan, const heed_forward_args* args, void* workspace,
                                              size_t workspace_bytes, void* stream);
+HEED_API heed_status heed_backward_plan_run_on_stream(const heed_plan* plan, const heed_backward_args* args,
+                                                      void* workspace, size_t workspace_bytes, void* stream);
 
 /* ---- what there is, and why ---- */
 
@@ -247,9 +289,12 @@ HEED_API void heed_string_free(char* text); /* NULL is ignored */
 
 /* The problem that these arguments pose. */
 HEED_API heed_status heed_problem_json(const heed_forward_args* args, char** json);
+HEED_API heed_status heed_backward_problem_json(const heed_backward_args* args, char** json);
 /* Which kernel would run, and for every other one the rule that excludes it. */
 HEED_API heed_status heed_explain_json(heed_context* context, const heed_forward_args* args,
                                        const heed_plan_options* options, char** json);
+HEED_API heed_status heed_backward_explain_json(heed_context* context, const heed_backward_args* args,
+                                                const heed_plan_options* options, char** json);
 HEED_API heed_status heed_explain_problem_json(heed_context* context, const char* problem_json,
                                                const heed_plan_options* options, char** json);
 /* Every kernel, or those that match the filter ("d128*causal*"); NULL: all. */

@@ -8,6 +8,7 @@
 ///                  .o = {o, heed::bf16, {b, s, h, d}},
 ///                  .mask = heed::Mask::causal()});
 
+#include <heed/backward.hpp>
 #include <heed/error.hpp>
 #include <heed/executor.hpp>
 #include <heed/forward.hpp>

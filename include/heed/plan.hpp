@@ -16,7 +16,7 @@ namespace heed {
 struct KernelInfo {
   std::string name;       ///< unique, for example "cpu/avx512/fwd_tile_f32"
   std::string engine;     ///< "cpu" or "cuda"
-  std::string family;     ///< "forward", ...
+  std::string family;     ///< "forward" or "backward"
   std::string arch;       ///< ISA level or sm, for example "avx512"
   std::string signature;  ///< what it computes, one line
   std::string algorithm;  ///< how, one line
@@ -69,11 +69,13 @@ class HEED_API Plan {
   /// The arguments must pose this plan's problem. `workspace` holds at least workspace_bytes(), aligned to 64 bytes.
   /// A null executor runs on the calling thread.
   void run(const ForwardArgs& args, std::span<std::byte> workspace, Executor* executor = nullptr) const;
+  void run(const BackwardArgs& args, std::span<std::byte> workspace, Executor* executor = nullptr) const;
 
   /// For plans of the CUDA engine: puts the work on the stream (a CUstream or cudaStream_t; null: the default stream)
   /// of the device that holds q. The workspace is memory of that device, all zero before its first use; a run leaves
   /// it as the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture.
   void run_on_stream(const ForwardArgs& args, std::span<std::byte> workspace, void* stream) const;
+  void run_on_stream(const BackwardArgs& args, std::span<std::byte> workspace, void* stream) const;
 
   struct Impl;
   explicit Plan(std::shared_ptr<const Impl> impl);
@@ -82,7 +84,7 @@ class HEED_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Everything that would otherwise be global: the thread pool, the plan cache, the scratch memory of forward().
+/// Everything that would otherwise be global: the thread pool, the plan cache, the scratch memory of calls.
 /// Contexts share nothing; one context may be used from many threads.
 class HEED_API Context {
  public:
@@ -107,12 +109,16 @@ class HEED_API Context {
   /// The problem that these arguments pose to an engine; automatic: to the one in whose memory q lies. Throws Error
   /// when a tensor is where that engine cannot reach it.
   Problem problem(const ForwardArgs& args, EngineChoice engine = EngineChoice::automatic) const;
+  Problem problem(const BackwardArgs& args, EngineChoice engine = EngineChoice::automatic) const;
   Plan plan(const Problem& problem, const PlanOptions& options = {});
   Explanation explain(const Problem& problem, const PlanOptions& options = {});
   /// For the problem that these arguments pose; an automatic engine is the one in whose memory q lies.
   Plan plan(const ForwardArgs& args, const PlanOptions& options = {});
+  Plan plan(const BackwardArgs& args, const PlanOptions& options = {});
   Explanation explain(const ForwardArgs& args, const PlanOptions& options = {});
+  Explanation explain(const BackwardArgs& args, const PlanOptions& options = {});
   void forward(const ForwardArgs& args, const RunOptions& options = {});
+  void backward(const BackwardArgs& args, const RunOptions& options = {});
   /// Every kernel of this build, by name, or those whose name, signature or algorithm holds something that matches the
   /// pattern: `*` any run of characters, `?` any one, `[ab]` one of these ("d128*causal*").
   std::vector<KernelInfo> kernels(std::string_view filter = {}) const;

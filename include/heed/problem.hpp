@@ -1,5 +1,6 @@
 #pragma once
 
+#include <heed/backward.hpp>
 #include <heed/error.hpp>
 #include <heed/forward.hpp>
 
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,7 +18,15 @@ namespace heed {
 enum class Operation : std::uint8_t { forward, backward };
 enum class Mode : std::uint8_t { batch, group };
 enum class Layout : std::uint8_t { bshd, bhsd };
-enum class Operand : std::uint8_t { q, k, v, o };
+enum class Operand : std::uint8_t { q, k, v, o, d_o, dq, dk, dv };
+inline constexpr std::size_t kOperandCount = 8;  ///< of backward; forward has the first four
+HEED_API std::string_view name(Operand operand);
+/// The operand that it has the sizes of: o for d_o, q for dq, ...
+constexpr Operand shape_of(Operand operand) {
+  constexpr std::array<Operand, kOperandCount> kShapes{Operand::q, Operand::k, Operand::v, Operand::o,
+                                                       Operand::o, Operand::q, Operand::k, Operand::v};
+  return kShapes[static_cast<std::size_t>(operand)];
+}
 enum class Alibi : std::uint8_t { none, per_head, per_batch_and_head };
 
 /// Steps in elements along (batch, sequence, head, dim).
@@ -51,10 +61,12 @@ struct BlockMaskSpec {
 class HEED_API Problem {
  public:
   static Problem forward() { return {}; }
+  static Problem backward();  ///< with an LSE, and not deterministic until that is asked for
   /// The problem that these arguments pose. Throws Error (invalid_argument) when the views contradict each other.
   /// The values behind seqstart and seqlen are read to check them and to find the longest sequence, unless they lie in
   /// GPU memory: there the kernels cut what reaches beyond the tensors, and max_s_q, max_s_k tell the longest.
   static Problem of(const ForwardArgs& args, Memory memory = Memory::host);
+  static Problem of(const BackwardArgs& args, Memory memory = Memory::host);
   static Problem from_json(std::string_view text);  ///< throws Error
 
   // Setters, each returns *this.
@@ -68,7 +80,7 @@ class HEED_API Problem {
   Problem& total_rows(std::int64_t q, std::int64_t k);              ///< group mode: rows of the packed tensors
   Problem& logical_lengths(bool q, bool k);                         ///< seqlen_q, seqlen_k will be given
   Problem& head_dims(std::int64_t d, std::int64_t d_v = -1);        ///< -1: as d
-  Problem& layout(Layout v);                                        ///< of all four tensors, dense; undoes strides()
+  Problem& layout(Layout v);                                        ///< of all operands, dense; undoes strides()
   Problem& strides(Operand which, const Strides& v);                ///< of one tensor
   Problem& mask(const Mask& v);
   Problem& bool_mask(std::optional<Broadcast> v);
@@ -82,10 +94,15 @@ class HEED_API Problem {
   Problem& randval(bool v);
   Problem& lse(bool v);
   Problem& math(Math v);
-  Problem& accumulate(DataType v);
+  Problem& accumulate(DataType v);            ///< backward: of dQ
+  Problem& gradient_type(DataType v);         ///< of dq, dk and dv; the type of q until it is called
+  Problem& d_lse(bool v);                     ///< the LSE has a gradient of its own
+  Problem& dbias(std::optional<DataType> v);  ///< of which type, where it is asked for
+  Problem& dsink(bool v);
+  Problem& dslopes(bool v);
   Problem& deterministic(bool v);
   Problem& aligned(
-      bool v);  ///< GPU memory: q, k, v and o begin at multiples of 16 bytes, as memory from an allocator does
+      bool v);  ///< GPU memory: all operands begin at multiples of 16 bytes, as memory from an allocator does
 
   Operation operation() const { return operation_; }
   DataType type() const { return type_; }
@@ -102,6 +119,8 @@ class HEED_API Problem {
   bool logical_k() const { return logical_k_; }
   std::int64_t d() const { return d_; }
   std::int64_t d_v() const { return d_v_ == -1 ? d_ : d_v_; }
+  /// Four, or eight of backward.
+  std::span<const Operand> operands() const;
   /// Effective strides: those that do not matter are 0 (sizes 0 and 1, the batch in group mode), or 1 for the head dim.
   Strides strides(Operand which) const;
   const Mask& mask() const { return mask_; }
@@ -118,6 +137,11 @@ class HEED_API Problem {
   bool lse() const { return lse_; }
   Math math() const { return math_; }
   DataType accumulate() const { return accumulate_; }
+  DataType gradient_type() const { return gradient_type_.value_or(type_); }
+  bool d_lse() const { return d_lse_; }
+  const std::optional<DataType>& dbias() const { return dbias_; }
+  bool dsink() const { return dsink_; }
+  bool dslopes() const { return dslopes_; }
   bool deterministic() const { return deterministic_; }
   bool aligned() const { return aligned_; }
 
@@ -143,7 +167,7 @@ class HEED_API Problem {
   bool logical_q_ = false, logical_k_ = false;
   std::int64_t d_ = 64, d_v_ = -1;
   Layout layout_ = Layout::bshd;
-  std::array<std::optional<Strides>, 4> strides_;
+  std::array<std::optional<Strides>, kOperandCount> strides_;
   Mask mask_;
   std::optional<Broadcast> bool_mask_;
   std::optional<BlockMaskSpec> block_mask_;
@@ -154,6 +178,8 @@ class HEED_API Problem {
   bool randval_ = false, lse_ = false;
   Math math_ = Math::fast;
   DataType accumulate_ = DataType::f32;
+  std::optional<DataType> gradient_type_, dbias_;
+  bool d_lse_ = false, dsink_ = false, dslopes_ = false;
   bool deterministic_ = true, aligned_ = true;
 };
 

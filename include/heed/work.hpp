@@ -1,5 +1,6 @@
 #pragma once
 
+#include <heed/backward.hpp>
 #include <heed/forward.hpp>
 #include <heed/problem.hpp>
 
@@ -9,11 +10,12 @@ namespace heed {
 /// boolean and block masks are not looked into).
 struct Work {
   double visible_pairs = 0;  ///< summed over batch and query heads
-  double flops = 0;          ///< 2 * pairs * (d + d_v)
-  double bytes = 0;          ///< q, k, v, o of the logical lengths once, plus LSE and bias where given
+  double flops = 0;          ///< 2 * pairs * (d + d_v); backward: 2 * pairs * (3 d + 2 d_v), five products for two
+  double bytes = 0;          ///< all operands of the logical lengths once, plus LSE, bias and dbias where given
 };
 
 HEED_API Work work_of(const ForwardArgs& args);
+HEED_API Work work_of(const BackwardArgs& args);
 /// For a problem without per-sequence lengths (batch mode, no logical lengths); others throw Error.
 HEED_API Work work_of(const Problem& problem);
 

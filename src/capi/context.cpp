@@ -27,6 +27,23 @@ heed_status heed_forward(heed_context* context, const heed_forward_args* args, c
   });
 }
 
+heed_status heed_backward(heed_context* context, const heed_backward_args* args, const heed_run_options* options) {
+  return guarded([&] {
+    const BackwardArgs arguments = backward_args(args);
+    RunOptions run = run_options(options);
+    std::optional<CallbackExecutor> storage;
+    run.executor = executor_of(options == nullptr ? nullptr : options->executor, storage);
+    context_of(context)->backward(arguments, run);
+  });
+}
+
+heed_status heed_oracle_backward(const heed_backward_args* args, const heed_executor* executor) {
+  return guarded([&] {
+    std::optional<CallbackExecutor> storage;
+    oracle::backward(backward_args(args), {.executor = executor_of(executor, storage)});
+  });
+}
+
 heed_status heed_oracle_forward(const heed_forward_args* args, const heed_executor* executor) {
   return guarded([&] {
     std::optional<CallbackExecutor> storage;

@@ -26,8 +26,9 @@ static_assert(static_cast<int>(EngineChoice::automatic) == HEED_ENGINE_AUTO &&
 
 /// What each struct measured when it was first released: no program was built with less.
 constexpr std::size_t kFirstForwardArgs = 1304;
+constexpr std::size_t kFirstBackwardArgs = 664;
 constexpr std::size_t kFirstOptions = 24;
-static_assert(sizeof(heed_forward_args) >= kFirstForwardArgs);
+static_assert(sizeof(heed_forward_args) >= kFirstForwardArgs && sizeof(heed_backward_args) >= kFirstBackwardArgs);
 static_assert(sizeof(heed_context_options) >= kFirstOptions && sizeof(heed_plan_options) >= kFirstOptions &&
               sizeof(heed_run_options) >= kFirstOptions);
 
@@ -124,6 +125,27 @@ ForwardArgs forward_args(const heed_forward_args* args) {
           .max_s_q = c.max_s_q,
           .max_s_k = c.max_s_k,
           .math = enumerator<Math>(c.math, HEED_MATH_ACCURATE, "math", "heed_math")};
+}
+
+BackwardArgs backward_args(const heed_backward_args* args) {
+  const heed_backward_args c = read(required(args, "args"), kFirstBackwardArgs, "heed_backward_args");
+  BackwardArgs result{.forward = forward_args(&required(c.forward, "args.forward")),
+                      .d_o = view(c.d_o, "d_o"),
+                      .dq = view(c.dq, "dq"),
+                      .dk = view(c.dk, "dk"),
+                      .dv = view(c.dv, "dv"),
+                      .d_lse = view(c.d_lse, "d_lse"),
+                      .dbias = view(c.dbias, "dbias"),
+                      .dsink = view(c.dsink, "dsink"),
+                      .dslopes = view(c.dslopes, "dslopes"),
+                      .deterministic = enumerator<int>(c.deterministic, 1, "deterministic", "truth value") != 0};
+  if (enumerator<heed_dq_accumulation>(c.dq_accumulation, HEED_DQ_16_BIT, "dq_accumulation", "heed_dq_accumulation") ==
+      HEED_DQ_16_BIT) {
+    if (result.forward.q.type == DataType::f32)
+      throw invalid("dq_accumulation = HEED_DQ_16_BIT : q is f32, and its dQ is summed up in f32.");
+    result.dq_accumulation = result.forward.q.type;
+  }
+  return result;
 }
 
 Context::Options context_options(const heed_context_options* options) {

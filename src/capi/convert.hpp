@@ -1,5 +1,6 @@
 #pragma once
 
+#include <heed/backward.hpp>
 #include <heed/forward.hpp>
 #include <heed/heed.h>
 #include <heed/plan.hpp>
@@ -9,6 +10,7 @@
 namespace heed::capi {
 
 ForwardArgs forward_args(const heed_forward_args* args);
+BackwardArgs backward_args(const heed_backward_args* args);
 
 // Null options are the defaults.
 Context::Options context_options(const heed_context_options* options);

@@ -31,6 +31,11 @@ heed_status heed_plan_create(heed_context* context, const heed_forward_args* arg
   return create(context, options, plan, [&] { return forward_args(args); });
 }
 
+heed_status heed_backward_plan_create(heed_context* context, const heed_backward_args* args,
+                                      const heed_plan_options* options, heed_plan** plan) {
+  return create(context, options, plan, [&] { return backward_args(args); });
+}
+
 heed_status heed_plan_create_from_json(heed_context* context, const char* problem_json,
                                        const heed_plan_options* options, heed_plan** plan) {
   return create(context, options, plan, [&] { return Problem::from_json(&required(problem_json, "problem_json")); });
@@ -59,5 +64,22 @@ heed_status heed_plan_run_on_stream(const heed_plan* plan, const heed_forward_ar
   return guarded([&] {
     const Plan& chosen = required(plan, "plan").plan;
     chosen.run_on_stream(forward_args(args), workspace_of(workspace, workspace_bytes), stream);
+  });
+}
+
+heed_status heed_backward_plan_run(const heed_plan* plan, const heed_backward_args* args, void* workspace,
+                                   size_t workspace_bytes, const heed_executor* executor) {
+  return guarded([&] {
+    const Plan& chosen = required(plan, "plan").plan;
+    std::optional<CallbackExecutor> storage;
+    chosen.run(backward_args(args), workspace_of(workspace, workspace_bytes), executor_of(executor, storage));
+  });
+}
+
+heed_status heed_backward_plan_run_on_stream(const heed_plan* plan, const heed_backward_args* args, void* workspace,
+                                             size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    const Plan& chosen = required(plan, "plan").plan;
+    chosen.run_on_stream(backward_args(args), workspace_of(workspace, workspace_bytes), stream);
   });
 }

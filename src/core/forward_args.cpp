@@ -14,12 +14,9 @@ Problem Problem::of(const ForwardArgs& args, Memory memory) {
   Problem problem;
   core::read_operands(args, memory, problem);
   core::read_features(args, problem);
-  if (memory == Memory::gpu) {
-    for (const TensorView& view : {args.q, args.k, args.v, TensorView(args.o)})
-      if (reinterpret_cast<std::uintptr_t>(view.data) % 16 != 0) problem.aligned(false);
-  }
+  if (memory == Memory::gpu) problem.aligned(core::all_aligned({args.q, args.k, args.v, args.o}));
   if (auto error = problem.validate()) throw *std::move(error);
-  core::check_memory(views);
+  core::check_memory(views, core::kOutputs);
   return problem;
 }
 
@@ -72,21 +69,37 @@ void check_view(const NamedView& named) {
     throw invalid("{} is {} but its data is null: give a pointer, or leave it out altogether.", name, shape_text(view));
 }
 
-void check_memory(const std::array<NamedView, kViews>& views) {
-  std::array<Footprint, kViews> given;
-  std::array<std::string_view, kViews> names;
+void check_memory(std::span<const NamedView> views, std::size_t output_views) {
+  std::array<Footprint, kMostViews> given;
+  std::array<std::string_view, kMostViews> names;
   std::size_t count = 0, outputs = 0;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (!views[i].view.given()) continue;
     given[count] = footprint(views[i].view);
     names[count++] = views[i].name;
-    if (i < kOutputs) outputs = count;
+    if (i < output_views) outputs = count;
   }
   for (std::size_t out = 0; out < outputs; ++out)
     for (std::size_t other = out + 1; other < count; ++other)
       if (overlap(given[out], given[other]))
         throw invalid("{} and {} overlap in memory ({} begins {} bytes after {}): an output needs memory of its own.",
                       names[out], names[other], names[other], given[other].base - given[out].base, names[out]);
+}
+
+void check_separate(std::string_view name, const TensorView& view) {
+  std::array<std::int64_t, 4> sizes{1, 1, 1, 1};
+  for (int i = 0; i < view.rank; ++i) sizes[static_cast<std::size_t>(i)] = view.size(i);
+  if (self_overlaps(sizes, view.strides))
+    throw invalid(
+        "{} overlaps itself: {} with strides {}, {}, {}, {} puts two elements in one place; an output needs a "
+        "place for each.",
+        name, shape_text(view), view.strides[0], view.strides[1], view.strides[2], view.strides[3]);
+}
+
+bool all_aligned(std::initializer_list<TensorView> views) {
+  for (const TensorView& view : views)
+    if (reinterpret_cast<std::uintptr_t>(view.data) % 16 != 0) return false;
+  return true;
 }
 
 std::string shape_text(const TensorView& view) {

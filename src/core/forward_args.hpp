@@ -5,11 +5,12 @@
 
 #include <array>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
-/// The steps by which Problem::of reads ForwardArgs. Each throws Error at the first broken rule; none allocates
-/// otherwise.
+/// The steps by which Problem::of reads ForwardArgs, and the forward half of BackwardArgs. Each throws Error at the
+/// first broken rule; none allocates otherwise.
 namespace heed::core {
 
 /// Every view of the arguments with the name it has there, outputs first.
@@ -29,8 +30,15 @@ void read_operands(const ForwardArgs& args, Memory memory, Problem& problem);
 /// Everything that is optional: masks, bias, ALiBi, sink, dropout, LSE. Needs the sizes.
 void read_features(const ForwardArgs& args, Problem& problem);
 
-/// Outputs share memory with nothing. Needs checked views.
-void check_memory(const std::array<NamedView, kViews>& views);
+/// The first `outputs` of the views share memory with nothing. Needs checked views, at most kMostViews of them.
+inline constexpr std::size_t kMostViews = 24;
+void check_memory(std::span<const NamedView> views, std::size_t outputs);
+
+/// An output has a place for each of its elements.
+void check_separate(std::string_view name, const TensorView& view);
+
+/// In GPU memory: whether every one of these begins at a multiple of 16 bytes.
+bool all_aligned(std::initializer_list<TensorView> views);
 
 // ---- words for messages ----
 

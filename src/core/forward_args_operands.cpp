@@ -8,7 +8,7 @@ namespace heed::core {
 namespace {
 
 void check_given(std::string_view name, const TensorView& view) {
-  if (!view.given()) throw invalid("{} is not given: forward attention needs q, k, v and o.", name);
+  if (!view.given()) throw invalid("{} is not given: attention needs q, k, v and o.", name);
 }
 
 void check_types(const ForwardArgs& args) {

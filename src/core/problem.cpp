@@ -17,6 +17,19 @@ std::int64_t times(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
+std::string_view name(Operand operand) {
+  constexpr std::array<std::string_view, kOperandCount> kNames{"q", "k", "v", "o", "d_o", "dq", "dk", "dv"};
+  return kNames[static_cast<std::size_t>(operand)];
+}
+
+Problem Problem::backward() { return Problem{}.operation(Operation::backward).lse(true).deterministic(false); }
+
+std::span<const Operand> Problem::operands() const {
+  static constexpr std::array<Operand, kOperandCount> kAll{Operand::q,   Operand::k,  Operand::v,  Operand::o,
+                                                           Operand::d_o, Operand::dq, Operand::dk, Operand::dv};
+  return std::span(kAll).first(operation_ == Operation::forward ? 4 : kOperandCount);
+}
+
 // Setters store what they are told and judge nothing: validate() does, once everything is told.
 
 Problem& Problem::operation(Operation v) { return operation_ = v, *this; }
@@ -71,16 +84,22 @@ Problem& Problem::randval(bool v) { return randval_ = v, *this; }
 Problem& Problem::lse(bool v) { return lse_ = v, *this; }
 Problem& Problem::math(Math v) { return math_ = v, *this; }
 Problem& Problem::accumulate(DataType v) { return accumulate_ = v, *this; }
+Problem& Problem::gradient_type(DataType v) { return gradient_type_ = v, *this; }
+Problem& Problem::d_lse(bool v) { return d_lse_ = v, *this; }
+Problem& Problem::dbias(std::optional<DataType> v) { return dbias_ = v, *this; }
+Problem& Problem::dsink(bool v) { return dsink_ = v, *this; }
+Problem& Problem::dslopes(bool v) { return dslopes_ = v, *this; }
 Problem& Problem::deterministic(bool v) { return deterministic_ = v, *this; }
 Problem& Problem::aligned(bool v) { return aligned_ = v, *this; }
 
 double Problem::scale() const { return scale_ == 0 ? 1.0 / std::sqrt(static_cast<double>(d_)) : scale_; }
 
 Strides Problem::strides(Operand which) const {
-  const bool of_q = which == Operand::q || which == Operand::o;
+  const Operand shape = shape_of(which);
+  const bool of_q = shape == Operand::q || shape == Operand::o;
   const std::int64_t rows = mode_ == Mode::group ? (of_q ? total_q_ : total_k_) : (of_q ? s_q_ : s_k_);
   const std::int64_t heads = of_q ? heads_q() : heads_k();
-  const std::int64_t dim = which == Operand::q || which == Operand::k ? d_ : d_v();
+  const std::int64_t dim = shape == Operand::q || shape == Operand::k ? d_ : d_v();
 
   Strides result;
   if (const auto& told = strides_[static_cast<std::size_t>(which)]) {
@@ -115,10 +134,13 @@ class Key {
     for (const std::int64_t size : {p.batch(), p.heads_q(), p.heads_k(), p.s_q(), p.s_k(), p.d(), p.d_v()}) add(size);
     add(p.total_q());
     add(p.total_k());
-    for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o}) {
+    for (const Operand operand : p.operands()) {
       const Strides strides = p.strides(operand);
       for (const std::int64_t step : {strides.batch, strides.sequence, strides.head, strides.dim}) add(step);
     }
+    if (p.operation() == Operation::backward)
+      add(byte(p.gradient_type()) | byte(p.d_lse()) << 8 | byte(p.dsink()) << 9 | byte(p.dslopes()) << 10 |
+          byte(p.dbias().has_value()) << 11 | byte(p.dbias().value_or(DataType::f32)) << 16);
     for (const double value : {p.soft_cap(), p.scale(), p.dropout()}) add(bits_of(value));
     add_mask(p.mask());
   }
@@ -163,7 +185,7 @@ class Key {
 
   void add(std::int64_t word) { words_[count_++] = word; }
 
-  std::array<std::int64_t, 36> words_{};
+  std::array<std::int64_t, 53> words_{};
   std::size_t count_ = 0;
 };
 

@@ -16,7 +16,14 @@ using Names = std::array<std::pair<std::string_view, Enum>, n>;
 constexpr Names<Operation, 2> kOperations{{{"forward", Operation::forward}, {"backward", Operation::backward}}};
 constexpr Names<Mode, 2> kModes{{{"batch", Mode::batch}, {"group", Mode::group}}};
 constexpr Names<Layout, 2> kLayouts{{{"bshd", Layout::bshd}, {"bhsd", Layout::bhsd}}};
-constexpr Names<Operand, 4> kOperands{{{"q", Operand::q}, {"k", Operand::k}, {"v", Operand::v}, {"o", Operand::o}}};
+constexpr Names<Operand, kOperandCount> kOperands{{{"q", Operand::q},
+                                                   {"k", Operand::k},
+                                                   {"v", Operand::v},
+                                                   {"o", Operand::o},
+                                                   {"d_o", Operand::d_o},
+                                                   {"dq", Operand::dq},
+                                                   {"dk", Operand::dk},
+                                                   {"dv", Operand::dv}}};
 constexpr Names<Math, 2> kMaths{{{"fast", Math::fast}, {"accurate", Math::accurate}}};
 constexpr Names<Alibi, 3> kAlibis{
     {{"none", Alibi::none}, {"per_head", Alibi::per_head}, {"per_batch_and_head", Alibi::per_batch_and_head}}};
@@ -43,16 +50,16 @@ Json shape_json(const Broadcast& shape) {
 bool dense_in(const Problem& p, Layout layout) {
   Problem dense = p;
   dense.layout(layout);
-  for (const auto& [text, operand] : kOperands)
+  for (const Operand operand : p.operands())
     if (dense.strides(operand) != p.strides(operand)) return false;
   return true;
 }
 
 Json strides_json(const Problem& p) {
   Json all;
-  for (const auto& [text, operand] : kOperands) {
+  for (const Operand operand : p.operands()) {
     const Strides s = p.strides(operand);
-    all[std::string(text)] = {s.batch, s.sequence, s.head, s.dim};
+    all[std::string(name(operand))] = {s.batch, s.sequence, s.head, s.dim};
   }
   return all;
 }
@@ -123,7 +130,7 @@ struct Draft {
   std::int64_t heads_q = 1, heads_k = -1, s_q = 1, s_k = 1, total_q = 0, total_k = 0, d = 64, d_v = -1;
   bool logical_q = false, logical_k = false;
   Layout layout = Layout::bshd;
-  std::array<std::optional<Strides>, 4> strides;
+  std::array<std::optional<Strides>, kOperandCount> strides;
 };
 
 void read_strides(Draft& draft, const JsonReader& value) {
@@ -132,7 +139,7 @@ void read_strides(Draft& draft, const JsonReader& value) {
     std::optional<Strides>* place = nullptr;
     for (std::size_t i = 0; i < kOperands.size(); ++i)
       if (kOperands[i].first == key) place = &draft.strides[i];
-    if (place == nullptr) throw value.unknown(key, "q, k, v, o");
+    if (place == nullptr) throw value.unknown(key, "q, k, v, o, d_o, dq, dk, dv");
     if (entry.array().size() != 4) throw entry.wrong("four strides in elements, [batch, sequence, head, dim]");
     std::array<std::int64_t, 4> steps{};
     for (std::size_t i = 0; i < 4; ++i) steps[i] = entry.at(key, item[i]).integer();
@@ -144,7 +151,7 @@ using Read = void (*)(Draft&, const JsonReader&);
 
 // clang-format off
 constexpr std::pair<std::string_view, Read> kReaders[] = {
-    {"operation", [](Draft& to, const JsonReader& v) { to.problem.operation(v.choice(kOperations)); }},
+    {"operation", [](Draft&, const JsonReader&) {}},  // read before all others
     {"type", [](Draft& to, const JsonReader& v) { to.problem.type(read_type(v)); }},
     {"output_type", [](Draft& to, const JsonReader& v) { to.problem.output_type(read_type(v)); }},
     {"mode", [](Draft& to, const JsonReader& v) { to.problem.mode(v.choice(kModes)); }},
@@ -174,6 +181,11 @@ constexpr std::pair<std::string_view, Read> kReaders[] = {
     {"lse", [](Draft& to, const JsonReader& v) { to.problem.lse(v.boolean()); }},
     {"math", [](Draft& to, const JsonReader& v) { to.problem.math(v.choice(kMaths)); }},
     {"accumulate", [](Draft& to, const JsonReader& v) { to.problem.accumulate(read_type(v)); }},
+    {"gradient_type", [](Draft& to, const JsonReader& v) { to.problem.gradient_type(read_type(v)); }},
+    {"d_lse", [](Draft& to, const JsonReader& v) { to.problem.d_lse(v.boolean()); }},
+    {"dbias", [](Draft& to, const JsonReader& v) { if (!v.null()) to.problem.dbias(read_type(v)); }},
+    {"dsink", [](Draft& to, const JsonReader& v) { to.problem.dsink(v.boolean()); }},
+    {"dslopes", [](Draft& to, const JsonReader& v) { to.problem.dslopes(v.boolean()); }},
     {"deterministic", [](Draft& to, const JsonReader& v) { to.problem.deterministic(v.boolean()); }},
     {"aligned", [](Draft& to, const JsonReader& v) { to.problem.aligned(v.boolean()); }},
 };
@@ -230,6 +242,14 @@ std::string Problem::to_json() const {
   json["lse"] = lse_;
   json["math"] = name_of(math_, kMaths);
   json["accumulate"] = name(accumulate_);
+  if (operation_ == Operation::backward) {
+    json["gradient_type"] = name(gradient_type());
+    json["d_lse"] = d_lse_;
+    json["dbias"] = nullptr;
+    if (dbias_) json["dbias"] = name(*dbias_);
+    json["dsink"] = dsink_;
+    json["dslopes"] = dslopes_;
+  }
   json["deterministic"] = deterministic_;
   json["aligned"] = aligned_;
   return json.dump();
@@ -239,6 +259,10 @@ Problem Problem::from_json(std::string_view text) {
   const Json document = core::parse_json(text, "problem JSON");
   const JsonReader reader("problem JSON", "problem", document);
   Draft draft;
+  // The operation decides on defaults, wherever it stands.
+  if (const auto operation = reader.object().find("operation"); operation != document.end())
+    if (reader.at("operation", *operation).choice(kOperations) == Operation::backward)
+      draft.problem = Problem::backward();
   for (const auto& [key, item] : reader.object().items()) {
     Read read = nullptr;
     for (const auto& [known, function] : kReaders)

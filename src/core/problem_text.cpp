@@ -8,9 +8,7 @@
 namespace heed {
 namespace {
 
-constexpr std::array kOperands{Operand::q, Operand::k, Operand::v, Operand::o};
-
-/// Which operands lie dense in this layout.
+/// Which operands lie dense in this layout: q, k, v and their gradients; o and its gradient.
 struct Match {
   bool inputs = true, output = true;
 };
@@ -34,10 +32,10 @@ Match matches(const Problem& p, Layout layout) {
   Problem dense = p;
   dense.layout(layout);
   Match match;
-  for (const Operand operand : kOperands) {
+  for (const Operand operand : p.operands()) {
     const bool same = dense.strides(operand) == p.strides(operand) ||
                       (operand == Operand::v && column_major(p) && dense_column_major(p, layout));
-    (operand == Operand::o ? match.output : match.inputs) &= same;
+    (shape_of(operand) == Operand::o ? match.output : match.inputs) &= same;
   }
   return match;
 }
@@ -99,12 +97,21 @@ std::string Problem::to_string() const {
   if (randval_) add(", randval:1");
   if (math_ == Math::accurate) add(", math:accurate");
   if (accumulate_ != DataType::f32) add(", accumulate:{}", name(accumulate_));
-  if (!deterministic_) add(", deterministic:0");
+  if (operation_ == Operation::backward) {
+    if (gradient_type() != type_) add(", gradients:{}", name(gradient_type()));
+    if (d_lse_) add(", dlse:1");
+    if (dbias_) add(", dbias:{}", name(*dbias_));
+    if (dsink_) add(", dsink:1");
+    if (dslopes_) add(", dslopes:1");
+    if (deterministic_) add(", deterministic:1");
+  } else if (!deterministic_) {
+    add(", deterministic:0");
+  }
   if (!aligned_) add(", aligned:0");
   if (strided) {
-    for (const Operand operand : kOperands) {
+    for (const Operand operand : operands()) {
       const Strides s = strides(operand);
-      add(", {}:{}/{}/{}/{}", "qkvo"[static_cast<int>(operand)], s.batch, s.sequence, s.head, s.dim);
+      add(", {}:{}/{}/{}/{}", name(operand), s.batch, s.sequence, s.head, s.dim);
     }
   }
   return line;

@@ -95,7 +95,11 @@ Verdict check_types(const Problem& p) {
   const DataType sum = p.accumulate();
   if (p.operation() == Operation::forward && sum != DataType::f32)
     return invalid("accumulate = {}: forward attention accumulates in f32.", name(sum));
-  if (!is_float16_or_32(sum)) return invalid("accumulate = {}: gradients accumulate in f32, f16 or bf16.", name(sum));
+  if (sum != DataType::f32 && (sum != p.type() || !is_float16_or_32(sum)))
+    return invalid("dq_accumulation = {} with inputs of type {}: dQ is summed up in f32{}.", name(sum), name(p.type()),
+                   is_float16_or_32(p.type()) && p.type() != DataType::f32
+                       ? fmt::format(" or {}, the type of q", name(p.type()))
+                       : "");
   return {};
 }
 
@@ -138,6 +142,28 @@ Verdict check_features(const Problem& p) {
   return {};
 }
 
+/// What only one of the two operations has.
+Verdict check_operation(const Problem& p) {
+  if (p.operation() == Operation::forward) {
+    if (p.d_lse() || p.dbias() || p.dsink() || p.dslopes())
+      return invalid("d_lse, dbias, dsink and dslopes are of the backward pass, this problem is forward.");
+    return {};
+  }
+  if (!p.lse()) return invalid("backward attention needs the lse that the forward pass wrote.");
+  if (p.randval()) return invalid("randval is written by the forward pass: leave it out of a backward problem.");
+  if (p.gradient_type() != p.type() && p.gradient_type() != DataType::f64)
+    return invalid("dq, dk and dv are {} where q, k and v are {}: they must be of that type (f64 from the oracle).",
+                   name(p.gradient_type()), name(p.type()));
+  if (p.dbias() && !p.bias()) return invalid("dbias is asked for, but there is no bias: give bias, or leave it out.");
+  if (p.dbias() && *p.dbias() != DataType::f32 && *p.dbias() != p.bias()->type && *p.dbias() != DataType::f64)
+    return invalid("dbias of type {} for a bias of type {}: it is f32 or of that type.", name(*p.dbias()),
+                   name(p.bias()->type));
+  if (p.dsink() && !p.sink()) return invalid("dsink is asked for, but there is no sink: give sink, or leave it out.");
+  if (p.dslopes() && p.alibi() == Alibi::none)
+    return invalid("dslopes is asked for, but there are no alibi_slopes: give them, or leave it out.");
+  return {};
+}
+
 Verdict check_numbers(const Problem& p) {
   if (!std::isfinite(p.scale()))
     return invalid("scale = {}: it must be finite; 0 means 1 / sqrt(d) = {:.6g}.", p.scale(),
@@ -151,12 +177,12 @@ Verdict check_numbers(const Problem& p) {
 }
 
 Verdict check_strides(const Problem& p, Operand which) {
-  constexpr std::array<std::string_view, 4> kNames{"q", "k", "v", "o"};
-  const std::string_view tensor = kNames[static_cast<std::size_t>(which)];
-  const bool of_q = which == Operand::q || which == Operand::o;
+  const std::string_view tensor = name(which);
+  const Operand shape = shape_of(which);
+  const bool of_q = shape == Operand::q || shape == Operand::o;
   const bool group = p.mode() == Mode::group;
   const std::int64_t rows = group ? (of_q ? p.total_q() : p.total_k()) : (of_q ? p.s_q() : p.s_k());
-  const std::int64_t dim = which == Operand::q || which == Operand::k ? p.d() : p.d_v();
+  const std::int64_t dim = shape == Operand::q || shape == Operand::k ? p.d() : p.d_v();
   const std::array sizes{group ? 1 : p.batch(), rows, of_q ? p.heads_q() : p.heads_k(), dim};
   const Strides strides = p.strides(which);
   const std::array steps{strides.batch, strides.sequence, strides.head, strides.dim};
@@ -182,20 +208,21 @@ Verdict check_strides(const Problem& p, Operand which) {
   } else if (strides.dim != 1) {
     return invalid("{}: the stride of the head dim is {}: it must be 1.", tensor, strides.dim);
   }
-  if (which == Operand::o && core::self_overlaps(sizes, steps))
+  const bool output = p.operation() == Operation::forward ? which == Operand::o : which >= Operand::dq;
+  if (output && core::self_overlaps(sizes, steps))
     return invalid(
-        "o overlaps itself: strides {}, {}, {}, {} with sizes {}, {}, {}, {} (b, s, heads, d) put two elements "
+        "{} overlaps itself: strides {}, {}, {}, {} with sizes {}, {}, {}, {} (b, s, heads, d) put two elements "
         "in one place; an output needs a place for each.",
-        steps[0], steps[1], steps[2], steps[3], sizes[0], sizes[1], sizes[2], sizes[3]);
+        tensor, steps[0], steps[1], steps[2], steps[3], sizes[0], sizes[1], sizes[2], sizes[3]);
   return {};
 }
 
 }  // namespace
 
 std::optional<Error> Problem::validate() const {
-  for (auto check : {check_sizes, check_heads, check_types, check_mode, check_features, check_numbers})
+  for (auto check : {check_sizes, check_heads, check_types, check_mode, check_features, check_operation, check_numbers})
     if (auto error = check(*this)) return error;
-  for (const Operand which : {Operand::q, Operand::k, Operand::v, Operand::o})
+  for (const Operand which : operands())
     if (auto error = check_strides(*this, which)) return error;
   return {};
 }

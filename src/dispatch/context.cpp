@@ -1,7 +1,6 @@
 #include <heed/plan.hpp>
 
 #include "dispatch/context_impl.hpp"
-#include "dispatch/forward_family.hpp"
 #include "dispatch/place.hpp"
 #include "dispatch/plan_impl.hpp"
 
@@ -45,12 +44,16 @@ struct Posed {
   Problem problem;
 };
 
+const void* first_pointer(const ForwardArgs& args) { return args.q.data; }
+const void* first_pointer(const BackwardArgs& args) { return args.forward.q.data; }
+
 /// Where q lies is asked once.
-Posed pose(const dispatch::Registry& registry, const ForwardArgs& args, EngineChoice engine) {
+template <class Args>
+Posed pose(const dispatch::Registry& registry, const Args& args, EngineChoice engine) {
   const void* known = nullptr;
   if (engine == EngineChoice::automatic) {
     engine = dispatch::engine_for(registry, args);
-    known = args.q.data;
+    known = first_pointer(args);
   }
   const dispatch::EngineKind kind =
       engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
@@ -118,15 +121,40 @@ Plan Context::plan(const Problem& problem, const PlanOptions& options) { return 
 Explanation Context::explain(const Problem& problem, const PlanOptions& options) {
   if (const auto error = problem.validate()) throw *error;
   check_threads(options.threads);
-  return dispatch::kForwardFamily.explain(*impl_->registry, problem,
-                                          {.engine = options.engine, .kernel = options.kernel});
+  return dispatch::explain(*impl_->registry, problem, {.engine = options.engine, .kernel = options.kernel});
 }
+
+namespace {
+
+template <class Args>
+void run_once(Context::Impl& context, const Args& args, const RunOptions& options) {
+  const auto [engine, problem] = pose(*context.registry, args, options.engine);
+  Executor& executor = options.executor == nullptr ? context.pool : *options.executor;
+  const int workers = executor.concurrency();
+  if (workers < 1 || workers > ThreadPool::kMaxThreads)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the executor brings {} workers: it must be 1 to {}.", workers, ThreadPool::kMaxThreads));
+  const auto plan = context.plan(problem, {.engine = engine, .threads = workers});
+  if (const auto own = plan->kernel->own_workspace(first_pointer(args), options.stream, plan->workspace_bytes))
+    return plan->run(args, *own, executor, options.stream);
+  const auto workspace = context.workspaces.take(plan->workspace_bytes);
+  plan->run(args, workspace.bytes(), executor, nullptr);
+}
+
+}  // namespace
 
 Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
   return pose(*impl_->registry, args, engine).problem;
 }
+Problem Context::problem(const BackwardArgs& args, EngineChoice engine) const {
+  return pose(*impl_->registry, args, engine).problem;
+}
 
 Plan Context::plan(const ForwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return plan(problem, on_engine(options, engine));
+}
+Plan Context::plan(const BackwardArgs& args, const PlanOptions& options) {
   const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
   return plan(problem, on_engine(options, engine));
 }
@@ -135,20 +163,13 @@ Explanation Context::explain(const ForwardArgs& args, const PlanOptions& options
   const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
   return explain(problem, on_engine(options, engine));
 }
-
-void Context::forward(const ForwardArgs& args, const RunOptions& options) {
+Explanation Context::explain(const BackwardArgs& args, const PlanOptions& options) {
   const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
-  Executor& executor = options.executor == nullptr ? impl_->pool : *options.executor;
-  const int workers = executor.concurrency();
-  if (workers < 1 || workers > ThreadPool::kMaxThreads)
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("the executor brings {} workers: it must be 1 to {}.", workers, ThreadPool::kMaxThreads));
-  const auto plan = impl_->plan(problem, {.engine = engine, .threads = workers});
-  if (const auto own = plan->kernel->own_workspace(args.q.data, options.stream, plan->workspace_bytes))
-    return plan->run(args, *own, executor, options.stream);
-  const auto workspace = impl_->workspaces.take(plan->workspace_bytes);
-  plan->run(args, workspace.bytes(), executor, nullptr);
+  return explain(problem, on_engine(options, engine));
 }
+
+void Context::forward(const ForwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }
+void Context::backward(const BackwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }
 
 std::vector<KernelInfo> Context::kernels(std::string_view filter) const {
   std::vector<KernelInfo> list;

@@ -1,3 +1,4 @@
+#include <heed/backward.hpp>
 #include <heed/forward.hpp>
 #include <heed/plan.hpp>
 
@@ -29,5 +30,6 @@ Explanation explain(const Problem& problem, const PlanOptions& options) {
 }
 
 void forward(const ForwardArgs& args, const RunOptions& options) { default_context()->forward(args, options); }
+void backward(const BackwardArgs& args, const RunOptions& options) { default_context()->backward(args, options); }
 
 }  // namespace heed

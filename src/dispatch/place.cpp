@@ -1,6 +1,6 @@
 #include "dispatch/place.hpp"
 
-#include "core/forward_args.hpp"
+#include "core/backward_args.hpp"
 #include "core/invalid.hpp"
 #include "dispatch/registry.hpp"
 
@@ -15,6 +15,9 @@ Place Registry::place_of(const void* pointer) const {
 EngineChoice engine_for(const Registry& registry, const ForwardArgs& args) {
   return registry.place_of(args.q.data) == Place::gpu ? EngineChoice::cuda : EngineChoice::cpu;
 }
+EngineChoice engine_for(const Registry& registry, const BackwardArgs& args) {
+  return engine_for(registry, args.forward);
+}
 
 void check_place(const Registry& registry, std::string_view name, const void* memory, EngineKind engine) {
   const Place wrong = engine == EngineKind::cuda ? Place::host : Place::gpu;
@@ -26,10 +29,22 @@ void check_place(const Registry& registry, std::string_view name, const void* me
                       name);
 }
 
-void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine, const void* known) {
+namespace {
+
+template <class Args>
+void check_all(const Registry& registry, const Args& args, EngineKind engine, const void* known) {
   if (!registry.finds_places()) return;
   for (const core::NamedView& named : core::all_views(args))
     if (named.view.data != known) check_place(registry, named.name, named.view.data, engine);
+}
+
+}  // namespace
+
+void check_places(const Registry& registry, const ForwardArgs& args, EngineKind engine, const void* known) {
+  check_all(registry, args, engine, known);
+}
+void check_places(const Registry& registry, const BackwardArgs& args, EngineKind engine, const void* known) {
+  check_all(registry, args, engine, known);
 }
 
 }  // namespace heed::dispatch

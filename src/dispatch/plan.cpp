@@ -1,5 +1,6 @@
 #include <heed/plan.hpp>
 
+#include "dispatch/backward_family.hpp"
 #include "dispatch/duration_text.hpp"
 #include "dispatch/forward_family.hpp"
 #include "dispatch/place.hpp"
@@ -29,17 +30,22 @@ void check_workspace(const Plan::Impl& plan, std::span<const std::byte> workspac
     dispatch::check_place(*plan.registry, "the workspace", workspace.data(), plan.kernel->arch().engine());
 }
 
-void check_call(const Plan::Impl& plan, const ForwardArgs& args, std::span<const std::byte> workspace) {
+/// The problem that the arguments pose, told as the plan was: the arguments of a forward call have no say in what sums
+/// are kept in and in determinism.
+Problem posed(const ForwardArgs& args, const Plan::Impl& plan, Memory memory) {
+  return Problem::of(args, memory).accumulate(plan.problem.accumulate()).deterministic(plan.problem.deterministic());
+}
+Problem posed(const BackwardArgs& args, const Plan::Impl&, Memory memory) { return Problem::of(args, memory); }
+
+template <class Args>
+void check_call(const Plan::Impl& plan, const Args& args, std::span<const std::byte> workspace) {
   const dispatch::EngineKind engine = plan.kernel->arch().engine();
   dispatch::check_places(*plan.registry, args, engine);
-  // The arguments have no say in these two, so they pose the plan's problem whatever it wants of them.
-  Problem posed = Problem::of(args, dispatch::memory_of(engine))
-                      .accumulate(plan.problem.accumulate())
-                      .deterministic(plan.problem.deterministic());
-  if (!plan.problem.aligned()) posed.aligned(false);  // a plan for any memory takes aligned memory, too
-  if (!(posed == plan.problem))
+  Problem call = posed(args, plan, dispatch::memory_of(engine));
+  if (!plan.problem.aligned()) call.aligned(false);  // a plan for any memory takes aligned memory, too
+  if (!(call == plan.problem))
     throw Error(ErrorCode::invalid_argument, fmt::format("these arguments pose another problem than the plan's: {}.",
-                                                         dispatch::first_difference(plan.problem, posed)));
+                                                         dispatch::first_difference(plan.problem, call)));
   check_workspace(plan, workspace);
 }
 
@@ -51,17 +57,46 @@ void check_executor(const Plan::Impl& plan, const Executor& executor) {
                             workers, plan.threads));
 }
 
+template <class KernelT, class Args>
+void run_and_log(const Plan::Impl& plan, const Args& args, std::span<std::byte> workspace, Executor& executor,
+                 void* stream) {
+  const dispatch::Call<Args> call{plan.problem, args, workspace, executor, plan.threads, plan.prepared.get(), stream};
+  const auto& kernel = static_cast<const KernelT&>(*plan.kernel);
+  if (!plan.log) return kernel.run(call);
+  const auto begin = std::chrono::steady_clock::now();
+  kernel.run(call);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  // One write: lines of several threads do not mix.
+  fmt::print(stderr, "heed: {} {}, {} threads, {}\n", kernel.name(), plan.problem.to_string(), executor.concurrency(),
+             dispatch::duration_text(took.count()));
+}
+
+template <class Args>
+void run_on_cpu(const Plan::Impl& plan, const Args& args, std::span<std::byte> workspace, Executor* executor) {
+  check_call(plan, args, workspace);
+  SerialExecutor serial;
+  Executor& chosen = executor == nullptr ? serial : *executor;
+  check_executor(plan, chosen);
+  plan.run(args, workspace, chosen, nullptr);
+}
+
+template <class Args>
+void run_on_gpu(const Plan::Impl& plan, const Args& args, std::span<std::byte> workspace, void* stream) {
+  if (dispatch::memory_of(plan.kernel->arch().engine()) != Memory::gpu)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} runs on the CPU, which has no streams: use Plan::run.", plan.kernel->name()));
+  check_call(plan, args, workspace);
+  SerialExecutor serial;
+  plan.run(args, workspace, serial, stream);
+}
+
 }  // namespace
 
 void Plan::Impl::run(const ForwardArgs& args, std::span<std::byte> workspace, Executor& executor, void* stream) const {
-  const dispatch::ForwardCall call{problem, args, workspace, executor, threads, prepared.get(), stream};
-  if (!log) return kernel->run(call);
-  const auto begin = std::chrono::steady_clock::now();
-  kernel->run(call);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  // One write: lines of several threads do not mix.
-  fmt::print(stderr, "heed: {} {}, {} threads, {}\n", kernel->name(), problem.to_string(), executor.concurrency(),
-             dispatch::duration_text(took.count()));
+  run_and_log<dispatch::ForwardKernel>(*this, args, workspace, executor, stream);
+}
+void Plan::Impl::run(const BackwardArgs& args, std::span<std::byte> workspace, Executor& executor, void* stream) const {
+  run_and_log<dispatch::BackwardKernel>(*this, args, workspace, executor, stream);
 }
 
 namespace dispatch {
@@ -69,7 +104,13 @@ namespace dispatch {
 std::shared_ptr<const Plan::Impl> make_plan(std::shared_ptr<const Registry> registry, const Problem& problem,
                                             const PlanOptions& options, int threads, bool log) {
   if (const auto error = problem.validate()) throw *error;
-  auto kernel = kForwardFamily.select(*registry, problem, {.engine = options.engine, .kernel = options.kernel});
+  const Wishes wishes{.engine = options.engine, .kernel = options.kernel};
+  std::shared_ptr<const AttentionKernel> kernel;
+  if (problem.operation() == Operation::forward) {
+    kernel = kForwardFamily.select(*registry, problem, wishes);
+  } else {
+    kernel = kBackwardFamily.select(*registry, problem, wishes);
+  }
   auto plan = std::make_shared<Plan::Impl>(
       Plan::Impl{problem, options.engine, options.kernel, threads, log, std::move(registry), std::move(kernel)});
   plan->prepared = plan->kernel->prepare(problem, threads);
@@ -84,6 +125,11 @@ std::shared_ptr<const Plan::Impl> make_plan(std::shared_ptr<const Registry> regi
   return plan;
 }
 
+Explanation explain(const Registry& registry, const Problem& problem, const Wishes& wishes) {
+  return problem.operation() == Operation::forward ? kForwardFamily.explain(registry, problem, wishes)
+                                                   : kBackwardFamily.explain(registry, problem, wishes);
+}
+
 }  // namespace dispatch
 
 Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -96,27 +142,25 @@ int Plan::threads() const { return impl_->threads; }
 
 std::string Plan::explain() const {
   const dispatch::Wishes wishes{.engine = impl_->engine, .kernel = impl_->named_kernel};
-  return dispatch::kForwardFamily.explain(*impl_->registry, impl_->problem, wishes).to_string();
+  return dispatch::explain(*impl_->registry, impl_->problem, wishes).to_string();
 }
 
 Memory Plan::memory() const { return dispatch::memory_of(impl_->kernel->arch().engine()); }
 
 void Plan::run(const ForwardArgs& args, std::span<std::byte> workspace, Executor* executor) const {
   if (memory() == Memory::gpu) return run_on_stream(args, workspace, nullptr);
-  check_call(*impl_, args, workspace);
-  SerialExecutor serial;
-  Executor& chosen = executor == nullptr ? serial : *executor;
-  check_executor(*impl_, chosen);
-  impl_->run(args, workspace, chosen, nullptr);
+  run_on_cpu(*impl_, args, workspace, executor);
+}
+void Plan::run(const BackwardArgs& args, std::span<std::byte> workspace, Executor* executor) const {
+  if (memory() == Memory::gpu) return run_on_stream(args, workspace, nullptr);
+  run_on_cpu(*impl_, args, workspace, executor);
 }
 
 void Plan::run_on_stream(const ForwardArgs& args, std::span<std::byte> workspace, void* stream) const {
-  if (memory() != Memory::gpu)
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} runs on the CPU, which has no streams: use Plan::run.", kernel()));
-  check_call(*impl_, args, workspace);
-  SerialExecutor serial;
-  impl_->run(args, workspace, serial, stream);
+  run_on_gpu(*impl_, args, workspace, stream);
+}
+void Plan::run_on_stream(const BackwardArgs& args, std::span<std::byte> workspace, void* stream) const {
+  run_on_gpu(*impl_, args, workspace, stream);
 }
 
 }  // namespace heed

@@ -2,8 +2,9 @@
 
 #include <heed/plan.hpp>
 
-#include "dispatch/forward_kernel.hpp"
+#include "dispatch/attention_kernel.hpp"
 #include "dispatch/registry.hpp"
+#include "dispatch/selection.hpp"
 
 #include <memory>
 #include <string>
@@ -18,13 +19,14 @@ struct Plan::Impl {
   int threads;
   bool log;
   std::shared_ptr<const dispatch::Registry> registry;
-  std::shared_ptr<const dispatch::ForwardKernel> kernel;
+  std::shared_ptr<const dispatch::AttentionKernel> kernel;  ///< of the problem's operation
   std::unique_ptr<const dispatch::Prepared> prepared = nullptr;
   std::vector<Stage> stages = {};
   std::size_t workspace_bytes = 0;
 
-  /// For arguments, workspace and executor that have been checked.
+  /// For arguments of the plan's operation, workspace and executor that have been checked.
   void run(const ForwardArgs& args, std::span<std::byte> workspace, Executor& executor, void* stream) const;
+  void run(const BackwardArgs& args, std::span<std::byte> workspace, Executor& executor, void* stream) const;
 };
 
 namespace dispatch {
@@ -32,6 +34,9 @@ namespace dispatch {
 /// Validates, selects, prepares. `threads` is at least 1. Throws Error.
 std::shared_ptr<const Plan::Impl> make_plan(std::shared_ptr<const Registry> registry, const Problem& problem,
                                             const PlanOptions& options, int threads, bool log);
+
+/// By the family of the problem's operation. Throws Error.
+Explanation explain(const Registry& registry, const Problem& problem, const Wishes& wishes);
 
 /// Where a call's problem differs from the plan's, in words; empty when it does not.
 std::string first_difference(const Problem& plan, const Problem& call);

@@ -1,4 +1,5 @@
 #include "dispatch/plan_impl.hpp"
+#include "dispatch/signature.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@ std::string text(bool v) { return v ? "yes" : "no"; }
 std::string text(DataType v) { return std::string(name(v)); }
 std::string text(Mode v) { return std::string(enum_text(v)); }
 std::string text(Math v) { return std::string(enum_text(v)); }
-std::string text(Operation v) { return v == Operation::forward ? "forward" : "backward"; }
+std::string text(Operation v) { return std::string(enum_text(v)); }
 std::string text(const Mask& v) { return v.to_string(); }
 
 std::string text(Alibi v) { return v == Alibi::none ? "none" : v == Alibi::per_head ? "[h]" : "[b, h]"; }
@@ -90,10 +91,14 @@ std::string first_difference(const Problem& plan, const Problem& call) {
   compare("the accumulation type", plan.accumulate(), call.accumulate());
   compare("deterministic", plan.deterministic(), call.deterministic());
   compare("aligned", plan.aligned(), call.aligned());
-  compare("(batch, sequence, head, dim) strides of q", plan.strides(Operand::q), call.strides(Operand::q));
-  compare("(batch, sequence, head, dim) strides of k", plan.strides(Operand::k), call.strides(Operand::k));
-  compare("(batch, sequence, head, dim) strides of v", plan.strides(Operand::v), call.strides(Operand::v));
-  compare("(batch, sequence, head, dim) strides of o", plan.strides(Operand::o), call.strides(Operand::o));
+  compare("the type of dq, dk and dv", plan.gradient_type(), call.gradient_type());
+  compare("d_lse given", plan.d_lse(), call.d_lse());
+  compare("the type of dbias", plan.dbias(), call.dbias());
+  compare("dsink given", plan.dsink(), call.dsink());
+  compare("dslopes given", plan.dslopes(), call.dslopes());
+  for (const Operand operand : plan.operands())
+    compare(fmt::format("(batch, sequence, head, dim) strides of {}", name(operand)), plan.strides(operand),
+            call.strides(operand));
   if (!compare.difference().empty()) return compare.difference();
   return fmt::format("{} is not {}", call.to_string(), plan.to_string());
 }

@@ -12,6 +12,7 @@
 #include "hopper_softmax.cuh"
 #include "hopper_tiles.cuh"
 #include "ptx.cuh"
+#include "ring.cuh"
 
 namespace heed::kernels {
 

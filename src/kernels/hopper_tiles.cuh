@@ -6,18 +6,6 @@
 
 namespace heed::kernels {
 
-/// A place in a ring of N stages, and the parity of the current turn.
-template <int N>
-struct Ring {
-  u32 stage = 0, phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == N) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
 /// A tile of query rows, as the copying warp hands it to the math warpgroups together with its Q.
 struct alignas(16) TileWork {
   int row_tile;  ///< -1: no more work

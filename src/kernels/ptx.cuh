@@ -124,12 +124,45 @@ template <int kPending>
 HEED_DEVICE void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
+/// Waits until at most `kPending` committed stores have yet to be seen in global memory.
+template <int kPending>
+HEED_DEVICE void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+/// Plain memory, a multiple of 16 bytes, aligned to them -> shared memory.
+HEED_DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+/// Floats in shared memory are added to those in global memory, each add on its own.
+HEED_DEVICE void bulk_add(float* to, u32 from, u32 bytes, u64 policy) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 [%0], [%1], %2, %3;" ::"l"(to),
+               "r"(from), "r"(bytes), "l"(policy)
+               : "memory");
+}
 /// Ordinary writes to shared memory before this line are seen by TMA and wgmma after the next barrier.
 HEED_DEVICE void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- between thread blocks ----
+HEED_DEVICE u32 load_relaxed(const u32* from) {
+  u32 x;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+HEED_DEVICE void store_relaxed(u32* to, u32 x) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
 
 // ---- matrices in shared memory ----
 HEED_DEVICE void store_matrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+/// The four 8 x 8 matrices transposed: the address is that of a row of the result.
+HEED_DEVICE void store_transposed_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
                : "memory");
 }

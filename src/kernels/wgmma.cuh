@@ -185,4 +185,49 @@ HEED_WGMMA_HALF(160, 40, 40, 41, 42, 43, 44, 45, 46)
 HEED_WGMMA_HALF(192, 48, 48, 49, 50, 51, 52, 53, 54)
 HEED_WGMMA_HALF(256, 64, 64, 65, 66, 67, 68, 69, 70)
 
+// Products of two operands in shared memory, either of which may be stored with K as its rows ("columns": its 64 or N
+// elements are the contiguous dimension). `first` does not read the accumulator: what it held before is not kept alive.
+template <class T, int N>
+struct WgmmaMajor;
+
+// clang-format off
+#define HEED_W8(c, i) "=f"(c[i]), "=f"(c[i + 1]), "=f"(c[i + 2]), "=f"(c[i + 3]), "=f"(c[i + 4]), "=f"(c[i + 5]), "=f"(c[i + 6]), "=f"(c[i + 7])
+#define HEED_OUT16(c) HEED_W8(c, 0), HEED_W8(c, 8)
+#define HEED_OUT32(c) HEED_OUT16(c), HEED_W8(c, 16), HEED_W8(c, 24)
+#define HEED_OUT40(c) HEED_OUT32(c), HEED_W8(c, 32)
+#define HEED_OUT48(c) HEED_OUT40(c), HEED_W8(c, 40)
+#define HEED_OUT64(c) HEED_OUT48(c), HEED_W8(c, 48), HEED_W8(c, 56)
+// clang-format on
+
+#define HEED_WGMMA_MAJOR(T, N, R, a, b, c, d)                                                                          \
+  template <>                                                                                                          \
+  struct WgmmaMajor<T, N> {                                                                                            \
+    template <bool kAColumns, bool kBColumns>                                                                          \
+    HEED_DEVICE void first(float (&acc)[R], u64 a_operand, u64 b_operand) {                                             \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"                                                          \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" HEED_LIST##R "}, %" #a ", %" #b    \
+                   ", p, 1, 1, %" #c ", %" #d ";\n}"                                                                   \
+                   : HEED_OUT##R(acc)                                                                                  \
+                   : "l"(a_operand), "l"(b_operand), "n"(kAColumns ? 1 : 0), "n"(kBColumns ? 1 : 0));                  \
+    }                                                                                                                  \
+    template <bool kAColumns, bool kBColumns>                                                                          \
+    HEED_DEVICE void add(float (&acc)[R], u64 a_operand, u64 b_operand) {                                               \
+      asm volatile("{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                                          \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" HEED_LIST##R "}, %" #a ", %" #b    \
+                   ", p, 1, 1, %" #c ", %" #d ";\n}"                                                                   \
+                   : HEED_REGS##R(acc)                                                                                 \
+                   : "l"(a_operand), "l"(b_operand), "n"(kAColumns ? 1 : 0), "n"(kBColumns ? 1 : 0));                  \
+    }                                                                                                                  \
+  };
+HEED_WGMMA_MAJOR(f16, 32, 16, 16, 17, 18, 19)
+HEED_WGMMA_MAJOR(bf16, 32, 16, 16, 17, 18, 19)
+HEED_WGMMA_MAJOR(f16, 64, 32, 32, 33, 34, 35)
+HEED_WGMMA_MAJOR(bf16, 64, 32, 32, 33, 34, 35)
+HEED_WGMMA_MAJOR(f16, 80, 40, 40, 41, 42, 43)
+HEED_WGMMA_MAJOR(bf16, 80, 40, 40, 41, 42, 43)
+HEED_WGMMA_MAJOR(f16, 96, 48, 48, 49, 50, 51)
+HEED_WGMMA_MAJOR(bf16, 96, 48, 48, 49, 50, 51)
+HEED_WGMMA_MAJOR(f16, 128, 64, 64, 65, 66, 67)
+HEED_WGMMA_MAJOR(bf16, 128, 64, 64, 65, 66, 67)
+
 }  // namespace heed::kernels

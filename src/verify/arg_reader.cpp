@@ -8,8 +8,8 @@
 
 namespace heed::verify {
 
-ArgReader::ArgReader(const std::map<std::string, std::string>& args) {
-  for (const CaseKey& key : case_keys()) texts_[std::string(key.name)] = key.preset;
+ArgReader::ArgReader(const std::map<std::string, std::string>& args, Operation operation) {
+  for (const CaseKey& key : case_keys(operation)) texts_[std::string(key.name)] = key.preset;
   for (const auto& [given, text] : args) {
     std::string key = given;
     for (const auto& [alias, target] : case_key_aliases())

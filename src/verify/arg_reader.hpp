@@ -1,6 +1,7 @@
 #pragma once
 
 #include <heed/error.hpp>
+#include <heed/problem.hpp>
 
 #include <cstdint>
 #include <initializer_list>
@@ -19,7 +20,7 @@ class ArgReader {
   static constexpr std::int64_t kLargest = std::int64_t{1} << 40;
 
   /// Throws for keys that are not among case_keys() and its aliases, and for a key given twice with two texts.
-  explicit ArgReader(const std::map<std::string, std::string>& args);
+  ArgReader(const std::map<std::string, std::string>& args, Operation operation);
 
   bool given(const std::string& key) const { return given_.contains(key); }
   const std::string& text(const std::string& key) const { return texts_.at(key); }

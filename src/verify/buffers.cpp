@@ -2,13 +2,14 @@
 
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
-#include "verify/data.hpp"
+#include "verify/fill_rows.hpp"
 
 #include <heed/executor.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <span>
 #include <utility>
@@ -18,16 +19,22 @@ namespace heed::verify {
 Buffers::Buffers(const Case& c, Executor* executor) : case_(c) {
   case_.check();
   SerialExecutor serial;
+  Executor& threads = executor != nullptr ? *executor : serial;
   make_sequences();
-  make_operands(executor != nullptr ? *executor : serial);
+  make_operands(threads);
   make_bias_and_masks();
   make_slopes_and_sinks();
   make_outputs();
-  args_.mask = c.mask;
-  args_.scale = c.scale;
-  args_.soft_cap = c.soft_cap;
+  args().mask = c.mask;
+  args().scale = c.scale;
+  args().soft_cap = c.soft_cap;
   make_dropout();
-  args_.math = c.math;
+  args().math = c.math;
+  if (c.backward()) {
+    run_forward(threads);
+    make_incoming_gradients(threads);
+    make_gradients();
+  }
   remember_inputs();
 }
 
@@ -42,7 +49,11 @@ OutputView Buffers::view_of(GuardedBuffer& buffer, const Shape& shape, std::int6
 }
 
 OutputView Buffers::add(std::string_view name, DataType type, const Shape& shape) {
-  const bool output = name == "o" || name == "lse" || name == "randval";
+  constexpr std::array<std::string_view, 3> kForward{"o", "lse", "randval"};
+  constexpr std::array<std::string_view, 6> kBackward{"dq", "dk", "dv", "dbias", "dsink", "dslopes"};
+  const std::span<const std::string_view> outputs =
+      case_.backward() ? std::span<const std::string_view>(kBackward) : std::span<const std::string_view>(kForward);
+  const bool output = std::find(outputs.begin(), outputs.end(), name) != outputs.end();
   auto& buffer = (output ? outputs_ : inputs_)[std::string(name)];
   buffer = GuardedBuffer(type, shape.span(), case_.align);
   return view_of(buffer, shape, 0);
@@ -67,8 +78,8 @@ void Buffers::make_sequences() {
   start_q_.assign(static_cast<std::size_t>(c.b + 1), 0);
   start_k_ = start_q_;
   if (!c.group()) {
-    if (!c.q_eff_lens.empty()) args_.seqlen_q = add_indices("seqlen_q", c.q_eff_lens);
-    if (!c.kv_eff_lens.empty()) args_.seqlen_k = add_indices("seqlen_k", c.kv_eff_lens);
+    if (!c.q_eff_lens.empty()) args().seqlen_q = add_indices("seqlen_q", c.q_eff_lens);
+    if (!c.kv_eff_lens.empty()) args().seqlen_k = add_indices("seqlen_k", c.kv_eff_lens);
     return;
   }
   for (std::int64_t e = 0; e < c.b; ++e) {
@@ -76,44 +87,48 @@ void Buffers::make_sequences() {
     start_q_[i + 1] = start_q_[i] + c.physical_q(e);
     start_k_[i + 1] = start_k_[i] + c.physical_k(e);
   }
-  args_.seqstart_q = add_indices("seqstart_q", start_q_);
-  args_.seqstart_k = add_indices("seqstart_k", start_k_);
-  args_.max_s_q = c.told_q();
-  args_.max_s_k = c.told_k();
-  if (!c.s_qpad.empty()) args_.seqlen_q = add_indices("seqlen_q", c.s_q);
-  if (!c.s_kpad.empty()) args_.seqlen_k = add_indices("seqlen_k", c.s_k);
+  args().seqstart_q = add_indices("seqstart_q", start_q_);
+  args().seqstart_k = add_indices("seqstart_k", start_k_);
+  args().max_s_q = c.told_q();
+  args().max_s_k = c.told_k();
+  if (!c.s_qpad.empty()) args().seqlen_q = add_indices("seqlen_q", c.s_q);
+  if (!c.s_kpad.empty()) args().seqlen_k = add_indices("seqlen_k", c.s_k);
 }
 
 void Buffers::make_dropout() {
   const Case& c = case_;
-  args_.dropout.p = c.p_drop;
-  args_.dropout.seed = c.drop_seed;
-  args_.dropout.offset = c.drop_offset;
+  args().dropout.p = c.p_drop;
+  args().dropout.seed = c.drop_seed;
+  args().dropout.offset = c.drop_offset;
   if (!c.drop_state) return;
-  args_.dropout.state = add("dropout_state", DataType::i64, Shape::dense({2}, 0));
+  args().dropout.state = add("dropout_state", DataType::i64, Shape::dense({2}, 0));
   void* const state = inputs_["dropout_state"].data();
   core::store_raw(state, 0, static_cast<std::int64_t>(c.drop_seed));
   core::store_raw(state, 1, static_cast<std::int64_t>(c.drop_offset));
   // Whoever reads these two instead makes another pattern.
-  args_.dropout.seed = ~c.drop_seed;
-  args_.dropout.offset = ~c.drop_offset;
+  args().dropout.seed = ~c.drop_seed;
+  args().dropout.offset = ~c.drop_offset;
 }
 
 // ---- q, k, v, o ----
 
 Shape Buffers::operand_shape(Operand which) const {
   const Case& c = case_;
-  const bool of_q = which == Operand::q || which == Operand::o;
+  const Operand shape = shape_of(which);
+  const bool of_q = shape == Operand::q || shape == Operand::o, gradient = which >= Operand::dq;
   const std::int64_t rows = c.group() ? (of_q ? c.total_q() : c.total_k()) : (of_q ? c.s_q[0] : c.s_k[0]);
-  const std::int64_t heads = of_q ? c.h : c.h_k, dim = which == Operand::q || which == Operand::k ? c.d : c.d_v;
-  const Layout layout = which == Operand::q   ? c.q_layout
-                        : which == Operand::k ? c.k_layout
-                        : which == Operand::v ? c.v_layout
-                                              : c.o_layout;
+  const std::int64_t heads = of_q ? c.h : c.h_k, dim = shape == Operand::q || shape == Operand::k ? c.d : c.d_v;
+  Layout layout = shape == Operand::q   ? c.q_layout
+                  : shape == Operand::k ? c.k_layout
+                  : shape == Operand::v ? c.v_layout
+                                        : c.o_layout;
+  if (which == Operand::d_o) layout = c.d_o_layout.value_or(layout);
+  if (gradient) layout = c.grad_layout.value_or(layout);
   // How many tensors lie side by side between one sequence step and the next.
-  const std::int64_t packed = which == Operand::o                               ? 1
+  const bool packs = shape != Operand::o && !(gradient && c.grad_layout);
+  const std::int64_t packed = !packs                                            ? 1
                               : c.packing == Packing::qkv                       ? 3
-                              : c.packing == Packing::kv && which != Operand::q ? 2
+                              : c.packing == Packing::kv && shape != Operand::q ? 2
                                                                                 : 1;
   const std::int64_t pitch = dim + c.row_gap, column = rows + c.row_gap;
   Strides steps;
@@ -127,54 +142,17 @@ Shape Buffers::operand_shape(Operand which) const {
   }
   for (const ZeroStride& zero : c.zero_strides) {
     using enum ZeroStride::Tensor;
-    if (which != (zero.tensor == q ? Operand::q : zero.tensor == k ? Operand::k : Operand::v) || zero.tensor > v)
-      continue;
+    const bool operand = zero.tensor <= v || zero.tensor == d_o;
+    const Operand its = zero.tensor == q   ? Operand::q
+                        : zero.tensor == k ? Operand::k
+                        : zero.tensor == v ? Operand::v
+                                           : Operand::d_o;
+    if (!operand || which != its) continue;
     (zero.dim == 'b' ? steps.batch : zero.dim == 's' ? steps.sequence : steps.head) = 0;
   }
   if (c.group()) return {{rows, heads, dim}, {steps.sequence, steps.head, steps.dim}};
   return {{c.b, rows, heads, dim}, {steps.batch, steps.sequence, steps.head, steps.dim}};
 }
-
-namespace {
-
-using FillRow = void (Data::*)(std::int64_t, std::int64_t, std::int64_t, std::span<float>) const;
-
-struct RowTensor {
-  TensorView view;
-  std::int64_t b, heads, dim;
-  std::vector<std::int64_t> starts;                          ///< [b + 1]
-  std::function<std::int64_t(std::int64_t)> logical_length;  ///< of a batch entry
-};
-
-/// Fills the rows that count. A dimension of stride 0 has one index.
-void fill(const Data& data, FillRow fill_row, const RowTensor& tensor, Executor& executor) {
-  const Strides steps = core::strides_of(tensor.view);
-  const auto one_if_broadcast = [](std::int64_t step, std::int64_t size) {
-    return step == 0 ? std::min<std::int64_t>(size, 1) : size;
-  };
-  const bool group = tensor.view.rank == 3;
-  const bool shared = group ? steps.sequence == 0 : steps.batch == 0;
-  const std::int64_t entries = shared ? std::min<std::int64_t>(tensor.b, 1) : tensor.b;
-  const std::int64_t heads = one_if_broadcast(steps.head, tensor.heads);
-  parallel_for(executor, entries * heads, [&](std::int64_t index, int) {
-    const std::int64_t b = index / heads, h = index % heads;
-    std::vector<float> row(static_cast<std::size_t>(tensor.dim));
-    std::int64_t length = tensor.logical_length(b);
-    // A shared entry holds what the longest sequence needs.
-    for (std::int64_t other = 0; shared && other < tensor.b; ++other)
-      length = std::max(length, tensor.logical_length(other));
-    for (std::int64_t i = 0; i < one_if_broadcast(steps.sequence, length); ++i) {
-      (data.*fill_row)(b, h, i, row);
-      const std::int64_t at =
-          b * steps.batch + (tensor.starts[static_cast<std::size_t>(b)] + i) * steps.sequence + h * steps.head;
-      for (std::int64_t e = 0; e < tensor.dim; ++e)
-        core::store(const_cast<void*>(tensor.view.data), tensor.view.type, at + e * steps.dim,
-                    row[static_cast<std::size_t>(e)]);
-    }
-  });
-}
-
-}  // namespace
 
 void Buffers::make_operands(Executor& executor) {
   const Case& c = case_;
@@ -188,26 +166,26 @@ void Buffers::make_operands(Executor& executor) {
   };
   if (c.packing == Packing::qkv) {
     auto& buffer = inputs_["qkv"] = GuardedBuffer(c.type, q.span() + 2 * next_q, c.align);
-    args_.q = view_of(buffer, absurd(q), 0);
-    args_.k = view_of(buffer, absurd(k), next_q);
-    args_.v = view_of(buffer, absurd(v), 2 * next_q);
+    args().q = view_of(buffer, absurd(q), 0);
+    args().k = view_of(buffer, absurd(k), next_q);
+    args().v = view_of(buffer, absurd(v), 2 * next_q);
   } else {
-    args_.q = view_of(inputs_["q"] = GuardedBuffer(c.type, q.span(), c.align), absurd(q), 0);
+    args().q = view_of(inputs_["q"] = GuardedBuffer(c.type, q.span(), c.align), absurd(q), 0);
     if (c.packing == Packing::kv) {
       auto& buffer = inputs_["kv"] = GuardedBuffer(c.type, k.span() + next_k, c.align);
-      args_.k = view_of(buffer, absurd(k), 0);
-      args_.v = view_of(buffer, absurd(v), next_k);
+      args().k = view_of(buffer, absurd(k), 0);
+      args().v = view_of(buffer, absurd(v), next_k);
     } else {
-      args_.k = view_of(inputs_["k"] = GuardedBuffer(c.type, k.span(), c.align), absurd(k), 0);
-      args_.v = view_of(inputs_["v"] = GuardedBuffer(c.type, v.span(), c.align), absurd(v), 0);
+      args().k = view_of(inputs_["k"] = GuardedBuffer(c.type, k.span(), c.align), absurd(k), 0);
+      args().v = view_of(inputs_["v"] = GuardedBuffer(c.type, v.span(), c.align), absurd(v), 0);
     }
   }
   const Data data(c);
   const auto logical_q = [&](std::int64_t e) { return c.logical_q(e); };
   const auto logical_k = [&](std::int64_t e) { return c.logical_k(e); };
-  fill(data, &Data::q_row, {args_.q, c.b, c.h, c.d, start_q_, logical_q}, executor);
-  fill(data, &Data::k_row, {args_.k, c.b, c.h_k, c.d, start_k_, logical_k}, executor);
-  fill(data, &Data::v_row, {args_.v, c.b, c.h_k, c.d_v, start_k_, logical_k}, executor);
+  fill_rows(data, &Data::q_row, {args().q, c.b, c.h, c.d, start_q_, logical_q}, executor);
+  fill_rows(data, &Data::k_row, {args().k, c.b, c.h_k, c.d, start_k_, logical_k}, executor);
+  fill_rows(data, &Data::v_row, {args().v, c.b, c.h_k, c.d_v, start_k_, logical_k}, executor);
 }
 
 }  // namespace heed::verify

@@ -4,7 +4,7 @@
 #include "verify/guarded_buffer.hpp"
 #include "verify/shape.hpp"
 
-#include <heed/forward.hpp>
+#include <heed/backward.hpp>
 
 #include <map>
 #include <span>
@@ -21,9 +21,12 @@ class Buffers {
   explicit Buffers(const Case& c, Executor* executor = nullptr);
 
   const Case& get_case() const { return case_; }
-  const ForwardArgs& args() const { return args_; }
+  /// Of a backward case: the forward half of its arguments, with o and lse as the forward pass leaves them.
+  const ForwardArgs& args() const { return backward_.forward; }
+  const BackwardArgs& backward_args() const { return backward_; }
   /// For tests that want something else than the Case says.
-  ForwardArgs& args() { return args_; }
+  ForwardArgs& args() { return backward_.forward; }
+  BackwardArgs& backward_args() { return backward_; }
 
   /// All memory of every tensor, guard bands included, in an order that does not change: for engines that compute
   /// elsewhere and bring back what has become of it.
@@ -49,14 +52,20 @@ class Buffers {
   void make_bias_and_masks();
   void make_slopes_and_sinks();
   void make_outputs();
+  void allow_outputs();
+  // Of a backward case.
+  void run_forward(Executor& executor);
+  void make_incoming_gradients(Executor& executor);
+  void make_gradients();
   void make_sequences();
   void make_dropout();
 
   Shape operand_shape(Operand which) const;
+  Shape lse_shape() const;
   OutputView add_indices(std::string_view name, const std::vector<std::int64_t>& values);
 
   Case case_;
-  ForwardArgs args_;
+  BackwardArgs backward_;
   std::vector<std::int64_t> start_q_, start_k_;  ///< [b + 1] first physical rows; zeros in batch mode
   std::map<std::string, GuardedBuffer, std::less<>> inputs_, outputs_;
 };

@@ -104,18 +104,18 @@ void Buffers::make_bias_and_masks() {
           for (std::int64_t j = 0; j < keys; ++j)
             core::store(view.data, view.type, offset + j * tensor.shape.strides[3], row[static_cast<std::size_t>(j)]);
         });
-    args_.bias = view_of(inputs_["bias"], disguised(c, tensor.shape), 0);
+    args().bias = view_of(inputs_["bias"], disguised(c, tensor.shape), 0);
   }
   if (c.bool_mask) {
     const ScoreTensor tensor = score_tensor(c, *c.bool_mask, s_q, s_k, ZeroStride::Tensor::bool_mask);
     fill_mask(c, add("bool_mask", DataType::u8, tensor.shape).data, tensor, 1, 1, &Data::bool_mask_row);
-    args_.bool_mask = view_of(inputs_["bool_mask"], disguised(c, tensor.shape), 0);
+    args().bool_mask = view_of(inputs_["bool_mask"], disguised(c, tensor.shape), 0);
   }
   if (c.block_mask) {
     const auto [block_q, block_k, own] = *c.block_mask;
     const ScoreTensor tensor = score_tensor(c, own, ceil_div(s_q, block_q), ceil_div(s_k, block_k), std::nullopt);
     fill_mask(c, add("block_mask", DataType::u8, tensor.shape).data, tensor, block_q, block_k, &Data::block_mask_row);
-    args_.block_mask = {view_of(inputs_["block_mask"], disguised(c, tensor.shape), 0), block_q, block_k};
+    args().block_mask = {view_of(inputs_["block_mask"], disguised(c, tensor.shape), 0), block_q, block_k};
   }
 }
 
@@ -129,33 +129,52 @@ void Buffers::make_slopes_and_sinks() {
     for (std::int64_t b = 0; b < (per_batch ? c.b : 1); ++b)
       for (std::int64_t h = 0; h < c.h; ++h)
         core::store(view.data, view.type, (per_batch ? b * shape.strides[0] : 0) + h, data.slope(b, h));
-    args_.alibi_slopes = view;
+    args().alibi_slopes = view;
   }
   if (c.sink != SinkInit::none) {
     const OutputView view = add("sink", DataType::f32, Shape::dense({c.h}, 0));
     for (std::int64_t h = 0; h < c.h; ++h) core::store(view.data, view.type, h, data.sink(h));
-    args_.sink = view;
+    args().sink = view;
   }
 }
 
-void Buffers::make_outputs() {
+/// The LSE lies as o does: [b, h, s_q], or [b, s_q, h] for bshd.
+Shape Buffers::lse_shape() const {
   const Case& c = case_;
-  const Shape o = operand_shape(Operand::o);
-  // The LSE lies as o does: [b, h, s_q], or [b, s_q, h] for bshd.
   const bool heads_last = c.o_layout == Layout::bshd;
   Shape lse = c.group() ? Shape::dense({c.h, c.total_q()}, c.row_gap) : Shape::dense({c.b, c.h, c.s_q[0]}, c.row_gap);
   if (heads_last && c.group()) lse.strides = {1, c.h + c.row_gap};
   if (heads_last && !c.group()) lse.strides = {c.s_q[0] * (c.h + c.row_gap), 1, c.h + c.row_gap};
-  const Shape randval = Shape::dense({c.b, c.h, c.bound_q(), c.bound_k()}, c.row_gap);
-  args_.o = add("o", c.o_type(), o);
-  if (c.lse) args_.lse = add("lse", DataType::f32, lse);
-  if (c.randval) args_.dropout.randval = add("randval", DataType::u16, randval);
+  return lse;
+}
 
+void Buffers::make_outputs() {
+  const Case& c = case_;
+  const Shape o = operand_shape(Operand::o), lse = lse_shape();
+  args().o = add("o", c.o_type(), o);
+  if (c.lse || c.backward()) args().lse = add("lse", DataType::f32, lse);
+  if (c.randval)
+    args().dropout.randval =
+        add("randval", DataType::u16, Shape::dense({c.b, c.h, c.bound_q(), c.bound_k()}, c.row_gap));
+  if (!c.backward()) allow_outputs();
+  if (!c.absurd_strides) return;
+  for (const auto& [name, shape, view] : {std::tuple{"o", o, &args().o}, std::tuple{"lse", lse, &args().lse}}) {
+    if (!view->given()) continue;
+    Shape absurd = shape;
+    absurd.make_absurd();
+    *view = view_of((c.backward() ? inputs_ : outputs_)[name], absurd, 0);
+  }
+}
+
+/// What the forward pass may write: the rows that count.
+void Buffers::allow_outputs() {
+  const Case& c = case_;
   GuardedBuffer& o_buffer = outputs_["o"];
   GuardedBuffer* const lse_buffer = c.lse ? &outputs_["lse"] : nullptr;
   GuardedBuffer* const randval_buffer = c.randval ? &outputs_["randval"] : nullptr;
-  const Strides o_steps = core::strides_of(args_.o);
-  const core::LseStrides lse_steps = core::lse_strides(args_.lse);
+  const Strides o_steps = core::strides_of(args().o);
+  const core::LseStrides lse_steps = core::lse_strides(args().lse);
+  const core::ScoreStrides randval_steps = core::broadcast_strides(args().dropout.randval);
   for (std::int64_t b = 0; b < c.b; ++b)
     for (std::int64_t h = 0; h < c.h; ++h)
       for (std::int64_t i = 0; i < c.logical_q(b); ++i) {
@@ -164,16 +183,8 @@ void Buffers::make_outputs() {
           o_buffer.allow(b * o_steps.batch + row * o_steps.sequence + h * o_steps.head + e * o_steps.dim);
         if (lse_buffer != nullptr) lse_buffer->allow(b * lse_steps.batch + h * lse_steps.head + row * lse_steps.row);
         if (randval_buffer == nullptr) continue;
-        for (std::int64_t j = 0; j < c.logical_k(b); ++j)
-          randval_buffer->allow(b * randval.strides[0] + h * randval.strides[1] + i * randval.strides[2] + j);
+        for (std::int64_t j = 0; j < c.logical_k(b); ++j) randval_buffer->allow(randval_steps.at(b, h, i, j));
       }
-  if (!c.absurd_strides) return;
-  for (const auto& [name, shape, view] : {std::tuple{"o", o, &args_.o}, std::tuple{"lse", lse, &args_.lse}}) {
-    if (!view->given()) continue;
-    Shape absurd = shape;
-    absurd.make_absurd();
-    *view = view_of(outputs_[name], absurd, 0);
-  }
 }
 
 std::vector<std::span<std::byte>> Buffers::memory() const {

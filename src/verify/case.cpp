@@ -95,6 +95,13 @@ void Case::check() const {
   check_fits("q_eff_lens", q_eff_lens, "s", s_q);
   check_fits("kv_eff_lens", kv_eff_lens, "s_k", s_k);
 
+  if (!backward() && (d_lse || dbias || dsink || dslopes || dq_in_16_bits || deterministic))
+    throw core::invalid("gradients are of the backward pass: 'heed bwd'.");
+  if (backward() && randval) throw core::invalid("randval: the forward pass writes the random words, not backward.");
+  if (dbias && !bias) throw core::invalid("dbias=1: there is no bias; give -bias=e, too.");
+  if (dsink && sink == SinkInit::none) throw core::invalid("sink_grad=1: there is no sink; give -init_sink, too.");
+  if (dslopes && alibi == Alibi::none) throw core::invalid("slope_grad=1: there is no ALiBi; give -bias=a, too.");
+
   if (packing != Packing::none && v_column_major) throw core::invalid("vlayout=c: a packed v has its rows contiguous.");
   for (const ZeroStride& zero : zero_strides)
     if (packing != Packing::none && zero.tensor <= ZeroStride::Tensor::v)

@@ -42,15 +42,17 @@ enum class SinkInit : std::uint8_t {
 
 /// A tensor with a dimension of stride 0: every index of it reads the same memory.
 struct ZeroStride {
-  enum class Tensor : std::uint8_t { q, k, v, bias, bool_mask };
+  enum class Tensor : std::uint8_t { q, k, v, bias, bool_mask, d_o };
   Tensor tensor = Tensor::k;
-  char dim = 'b';  ///< b, s, h for q, k, v; b, h, q, k for bias and bool_mask
+  char dim = 'b';  ///< b, s, h for q, k, v, d_o; b, h, q, k for bias and bool_mask
   friend bool operator==(const ZeroStride&, const ZeroStride&) = default;
 };
 
-/// A call of forward, described so that it can be built from nothing: the same Case makes the same bytes on every
-/// machine. The default is what `heed fwd` does without arguments.
+/// A call of forward or backward, described so that it can be built from nothing: the same Case makes the same bytes on
+/// every machine. The default is what `heed fwd` does without arguments; with the other operation, `heed bwd`.
 struct Case {
+  Operation operation = Operation::forward;
+
   // Sizes.
   Mode mode = Mode::batch;
   std::int64_t b = 2, h = 8, h_k = 8, d = 128, d_v = 128;
@@ -97,12 +99,23 @@ struct Case {
   bool randval = false;
   bool lse = false;
 
+  // Backward: what is asked for, and where its tensors lie.
+  bool d_lse = false;                   ///< the LSE has a gradient
+  std::optional<DataType> dbias = {};   ///< asked for, in this type
+  bool dsink = false, dslopes = false;  ///< asked for
+  bool dq_in_16_bits = false;           ///< dq_accumulation is the type of q
+  bool deterministic = false;
+  std::optional<Layout> d_o_layout = {};  ///< nothing: as o
+  std::optional<Layout> grad_layout =
+      {};  ///< of dq, dk, dv, each on its own; nothing: as q, k and v, packed as they are
+
   // Data.
   Distribution distribution = Distribution::normal;
   std::uint64_t seed = 11939;
 
   DataType o_type() const { return output_type.value_or(type); }
   bool group() const { return mode == Mode::group; }
+  bool backward() const { return operation == Operation::backward; }
 
   /// Of batch entry `entry`: how many rows count, and how many there are in memory.
   std::int64_t logical_q(std::int64_t entry) const;
@@ -126,9 +139,9 @@ struct Case {
   /// physical one ... What can be built, but is no problem heed computes, is left to heed to refuse.
   void check() const;
 
-  /// "heed fwd -b=1 ...": only what differs from the default.
+  /// "heed fwd -b=1 ..." or "heed bwd ...": only what differs from the default.
   std::string to_command() const;
-  /// One object, with every argument of `heed fwd` that describes a case.
+  /// One object, with every argument of the command that describes a case, and "op", "fwd" or "bwd".
   std::string to_json() const;
   static Case from_json(std::string_view text);  ///< throws Error
 

@@ -131,7 +131,7 @@ void read_memory(const ArgReader& in, Case& c) {
   const auto zero_strides = parse_zero_strides(in.text("zero_strides"));
   if (!zero_strides)
     throw in.bad("zero_strides",
-                 "tensor.dimension, several with commas: q, k, v have b, s, h; bias and bool_mask have b, "
+                 "tensor.dimension, several with commas: q, k, v, d_o have b, s, h; bias and bool_mask have b, "
                  "h, q, k (for example k.b,bias.h).");
   c.zero_strides = *zero_strides;
   c.squeeze = in.boolean("squeeze");
@@ -184,6 +184,30 @@ void read_masks(const ArgReader& in, Case& c) {
   }
 }
 
+std::optional<Layout> read_layout(const ArgReader& in, const std::string& key) {
+  if (in.text(key).empty()) return std::nullopt;
+  return in.choice<Layout>(key, {{"bhsd", Layout::bhsd}, {"bshd", Layout::bshd}});
+}
+
+void read_gradients(const ArgReader& in, Case& c) {
+  if (in.text("dbias") != "0") {
+    const bool wide = in.choice<bool>("dbias", {{"0", false}, {"1", false}, {"fp32", true}, {"f32", true}});
+    if (!c.bias) throw in.bad("dbias", "there is no bias; give -bias=e, too.");
+    c.dbias = wide ? f32 : c.bias->type;
+  }
+  c.dsink = in.boolean("sink_grad");
+  if (c.dsink && !in.given("init_sink")) c.sink = SinkInit::large;
+  if (c.dsink && c.sink == SinkInit::none) throw in.bad("sink_grad", "-init_sink=0 says that there is no sink.");
+  c.dslopes = in.boolean("slope_grad");
+  if (c.dslopes && c.alibi == Alibi::none) throw in.bad("slope_grad", "there is no ALiBi; give -bias=a, too.");
+  c.d_lse = in.boolean("dlse");
+  c.dq_in_16_bits = in.choice<bool>("dq_acc", {{"32", false}, {"16", true}});
+  if (c.dq_in_16_bits && c.type == f32) throw in.bad("dq_acc", "q is fp32, and its dQ is summed up in fp32.");
+  c.deterministic = in.boolean("deterministic");
+  c.d_o_layout = read_layout(in, "do_layout");
+  c.grad_layout = read_layout(in, "grad_layout");
+}
+
 void read_meaning(const ArgReader& in, Case& c) {
   c.scale = in.number("scale_s");
   read_masks(in, c);
@@ -194,6 +218,11 @@ void read_meaning(const ArgReader& in, Case& c) {
   c.drop_seed = in.word("drop_seed");
   c.drop_offset = in.word("drop_offset");
   c.drop_state = in.boolean("drop_prefs");
+  if (c.backward()) {
+    read_gradients(in, c);
+    c.lse = true;
+    return;
+  }
   c.randval = in.boolean("randval");
   c.lse = in.boolean("lse");
 }
@@ -250,9 +279,10 @@ void refuse_what_is_not_built(const ArgReader& in) {
 
 }  // namespace
 
-Case case_from_args(const std::map<std::string, std::string>& args) {
-  const ArgReader in(args);
+Case case_from_args(const std::map<std::string, std::string>& args, Operation operation) {
+  const ArgReader in(args, operation);
   Case c;
+  c.operation = operation;
   c.seed = in.word("seed");
   while (c.seed == 0) c.seed = std::random_device{}();
   read_sizes(in, c);
@@ -260,7 +290,7 @@ Case case_from_args(const std::map<std::string, std::string>& args) {
   read_memory(in, c);
   read_meaning(in, c);
   read_data(in, c);
-  refuse_what_is_not_built(in);
+  if (!c.backward()) refuse_what_is_not_built(in);
   c.check();
   return c;
 }

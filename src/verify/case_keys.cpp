@@ -5,8 +5,9 @@
 namespace heed::verify {
 namespace {
 
-constexpr std::string_view kSizes = "Sizes", kMeaning = "What is computed", kMemory = "Types and memory",
-                           kData = "Data", kLater = "Not built yet: read, and refused with the reason";
+constexpr std::string_view kSizes = "Sizes", kMeaning = "What is computed", kGradients = "Gradients",
+                           kMemory = "Types and memory", kData = "Data",
+                           kLater = "Not built yet: read, and refused with the reason";
 
 constexpr std::array kKeys{
     CaseKey{"mode", "0", "0: batch, one length for all; 1: group, each sequence has its own", kSizes},
@@ -41,8 +42,16 @@ constexpr std::array kKeys{
     CaseKey{"drop_seed", "1", "Philox seed", kMeaning},
     CaseKey{"drop_offset", "0", "Philox offset", kMeaning},
     CaseKey{"drop_prefs", "0", "1: seed and offset are read from memory when it runs", kMeaning},
-    CaseKey{"randval", "0", "1: write out the random words", kMeaning},
-    CaseKey{"lse", "0", "1: write out the log-sum-exp", kMeaning},
+    CaseKey{"randval", "0", "1: write out the random words", kMeaning, Operation::forward},
+    CaseKey{"lse", "0", "1: write out the log-sum-exp", kMeaning, Operation::forward},
+
+    CaseKey{"dbias", "0", "1: dBias, in the type of the bias; fp32: in fp32. Needs -bias=e", kGradients,
+            Operation::backward},
+    CaseKey{"sink_grad", "0", "1: dSink, with -init_sink=1 unless that is given", kGradients, Operation::backward},
+    CaseKey{"slope_grad", "0", "1: dSlopes of ALiBi. Needs -bias=a or -alibi", kGradients, Operation::backward},
+    CaseKey{"dlse", "0", "1: the LSE has a gradient, too", kGradients, Operation::backward},
+    CaseKey{"dq_acc", "32", "dQ is summed up in f32; 16: in the type of q", kGradients, Operation::backward},
+    CaseKey{"deterministic", "0", "1: the same bits in every run", kGradients, Operation::backward},
 
     CaseKey{"prec", "fp16", "fp32, fp16, bf16", kMemory},
     CaseKey{"o_prec", "same", "type of o: fp32, fp16, bf16; same: as prec", kMemory},
@@ -52,6 +61,8 @@ constexpr std::array kKeys{
     CaseKey{"operm", "1", "o likewise", kMemory},
     CaseKey{"layout", "", "q, k, v: bhsd, bshd, qkvpacked [b,s,3,h,d], kvpacked [b,s,2,h,d]; empty: by iperm", kMemory},
     CaseKey{"k_layout", "", "k and v: bhsd, bshd; empty: as layout", kMemory},
+    CaseKey{"do_layout", "", "d_o: bhsd, bshd; empty: as o", kMemory, Operation::backward},
+    CaseKey{"grad_layout", "", "dq, dk, dv: bhsd, bshd; empty: as q, k and v", kMemory, Operation::backward},
     CaseKey{"vlayout", "r", "r: a row of v is contiguous; c: a column is", kMemory},
     CaseKey{"row_gap", "0", "unused elements after each row of each tensor", kMemory},
     CaseKey{"align", "0", "elements from a 64-byte boundary to the start of each tensor", kMemory},
@@ -68,21 +79,26 @@ constexpr std::array kKeys{
             kData},
     CaseKey{"seed", "11939", "of the data; 0: a new one each time", kData},
 
-    CaseKey{"s_knew", "0", "new keys appended to a cache", kLater},
-    CaseKey{"qscale", "n", "scales of quantised inputs: n, pt, bs, kvbs, mx", kLater},
-    CaseKey{"rotary_dim", "0", "rotary embedding of new keys and queries", kLater},
-    CaseKey{"rotary_interleaved", "1", "its kind: 1 interleaved, 0 half rotated", kLater},
-    CaseKey{"num_splits", "1", "splits of the keys; 0: chosen by heed", kLater},
-    CaseKey{"page_block_size", "0", "keys in pages of a cache", kLater},
-    CaseKey{"cache_batch_idx", "0", "1: a map from batch to cache slot", kLater},
-    CaseKey{"pack_gqa", "1", "0: do not fold the query heads of a group together", kLater},
+    CaseKey{"s_knew", "0", "new keys appended to a cache", kLater, Operation::forward},
+    CaseKey{"qscale", "n", "scales of quantised inputs: n, pt, bs, kvbs, mx", kLater, Operation::forward},
+    CaseKey{"rotary_dim", "0", "rotary embedding of new keys and queries", kLater, Operation::forward},
+    CaseKey{"rotary_interleaved", "1", "its kind: 1 interleaved, 0 half rotated", kLater, Operation::forward},
+    CaseKey{"num_splits", "1", "splits of the keys; 0: chosen by heed", kLater, Operation::forward},
+    CaseKey{"page_block_size", "0", "keys in pages of a cache", kLater, Operation::forward},
+    CaseKey{"cache_batch_idx", "0", "1: a map from batch to cache slot", kLater, Operation::forward},
+    CaseKey{"pack_gqa", "1", "0: do not fold the query heads of a group together", kLater, Operation::forward},
 };
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kAliases{{{"scale", "scale_s"}}};
 
 }  // namespace
 
-std::span<const CaseKey> case_keys() { return kKeys; }
+std::vector<CaseKey> case_keys(Operation operation) {
+  std::vector<CaseKey> keys;
+  for (const CaseKey& key : kKeys)
+    if (!key.only || *key.only == operation) keys.push_back(key);
+  return keys;
+}
 std::span<const std::pair<std::string_view, std::string_view>> case_key_aliases() { return kAliases; }
 
 }  // namespace heed::verify

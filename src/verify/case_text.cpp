@@ -24,8 +24,12 @@ constexpr std::array<std::pair<Distribution, std::string_view>, 11> kDistributio
                                                                                     {equal, "equal"}}};
 
 using Tensor = ZeroStride::Tensor;
-constexpr std::array<std::pair<Tensor, std::string_view>, 5> kTensors{
-    {{Tensor::q, "q"}, {Tensor::k, "k"}, {Tensor::v, "v"}, {Tensor::bias, "bias"}, {Tensor::bool_mask, "bool_mask"}}};
+constexpr std::array<std::pair<Tensor, std::string_view>, 6> kTensors{{{Tensor::q, "q"},
+                                                                       {Tensor::k, "k"},
+                                                                       {Tensor::v, "v"},
+                                                                       {Tensor::bias, "bias"},
+                                                                       {Tensor::bool_mask, "bool_mask"},
+                                                                       {Tensor::d_o, "d_o"}}};
 
 /// Reads letters, each at most once, and sets the flag of each.
 bool read_letters(std::string_view text, std::initializer_list<std::pair<char, bool*>> flags) {
@@ -155,7 +159,7 @@ std::optional<std::vector<ZeroStride>> parse_zero_strides(std::string_view text)
     bool known = false;
     for (const auto& [tensor, its_name] : kTensors) {
       if (dot == part.npos || part.substr(0, dot) != its_name || part.size() != dot + 2) continue;
-      const std::string_view dims = tensor <= Tensor::v ? "bsh" : "bhqk";
+      const std::string_view dims = tensor <= Tensor::v || tensor == Tensor::d_o ? "bsh" : "bhqk";
       known = dims.find(part.back()) != dims.npos;
       if (known) list.push_back({tensor, part.back()});
     }

@@ -64,8 +64,19 @@ Pairs all_args(const Case& c) {
   add("drop_seed", c.drop_seed);
   add("drop_offset", c.drop_offset);
   add_flag("drop_prefs", c.drop_state);
-  add_flag("randval", c.randval);
-  add_flag("lse", c.lse);
+  if (c.backward()) {
+    add("dbias", !c.dbias ? "0" : c.bias && *c.dbias == c.bias->type ? "1" : precision_name(*c.dbias));
+    add_flag("sink_grad", c.dsink);
+    add_flag("slope_grad", c.dslopes);
+    add_flag("dlse", c.d_lse);
+    add("dq_acc", c.dq_in_16_bits ? 16 : 32);
+    add_flag("deterministic", c.deterministic);
+    add("do_layout", c.d_o_layout ? layout_text(*c.d_o_layout) : "");
+    add("grad_layout", c.grad_layout ? layout_text(*c.grad_layout) : "");
+  } else {
+    add_flag("randval", c.randval);
+    add_flag("lse", c.lse);
+  }
 
   add("prec", precision_name(c.type));
   add("o_prec", c.output_type ? precision_name(*c.output_type) : "same");
@@ -90,20 +101,22 @@ Pairs all_args(const Case& c) {
 }  // namespace
 
 Pairs args_of(const Case& c) {
-  static const Pairs presets = all_args(Case{});
+  Case preset;
+  preset.operation = c.operation;
+  const Pairs presets = all_args(preset);
   Pairs pairs = all_args(c);
-  std::erase_if(pairs, [i = std::size_t{0}](const auto& pair) mutable { return pair == presets[i++]; });
+  std::erase_if(pairs, [&presets, i = std::size_t{0}](const auto& pair) mutable { return pair == presets[i++]; });
   return pairs;
 }
 
 std::string Case::to_command() const {
-  std::string text = "heed fwd";
+  std::string text = backward() ? "heed bwd" : "heed fwd";
   for (const auto& [key, value] : args_of(*this)) text += fmt::format(" -{}={}", key, value);
   return text;
 }
 
 std::string Case::to_json() const {
-  nlohmann::ordered_json object;
+  nlohmann::ordered_json object{{"op", backward() ? "bwd" : "fwd"}};
   for (const auto& [key, text] : all_args(*this)) {
     if (const auto whole = parse_number<std::uint64_t>(text))
       object[key] = *whole;
@@ -121,8 +134,12 @@ Case Case::from_json(std::string_view text) {
   const auto object = nlohmann::json::parse(text, nullptr, false);
   if (!object.is_object())
     throw core::invalid("a case is a JSON object like {{\"b\": 1, \"s\": \"128\"}}; this is not: {:.60}", text);
+  const std::string operation = object.value("op", nlohmann::json("fwd")) == "bwd" ? "bwd" : "fwd";
+  if (object.value("op", nlohmann::json("fwd")) != operation)
+    throw core::invalid("the case's \"op\" is {}; it must be \"fwd\" or \"bwd\".", object["op"].dump());
   std::map<std::string, std::string> args;
   for (const auto& [key, value] : object.items()) {
+    if (key == "op") continue;
     if (value.is_string())
       args[key] = value.get<std::string>();
     else if (value.is_boolean())
@@ -132,7 +149,7 @@ Case Case::from_json(std::string_view text) {
     else
       throw core::invalid("the case's \"{}\" is {}; a string or a number is needed.", key, value.dump());
   }
-  return case_from_args(args);
+  return case_from_args(args, operation == "bwd" ? Operation::backward : Operation::forward);
 }
 
 }  // namespace heed::verify

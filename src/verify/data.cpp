@@ -11,7 +11,7 @@ namespace heed::verify {
 namespace {
 
 /// Which tensor a random number is for.
-enum Stream : std::uint64_t { kQ = 1, kK, kV, kBias, kBoolMask, kBlockMask, kSink, kHotKey };
+enum Stream : std::uint64_t { kQ = 1, kK, kV, kBias, kBoolMask, kBlockMask, kSink, kHotKey, kDo, kDLse };
 
 std::uint64_t key_of(const Case& c, Stream stream, std::int64_t b, std::int64_t h, std::int64_t i) {
   std::uint64_t key = mix(c.seed ^ mix(stream));
@@ -95,6 +95,17 @@ void Data::v_row(std::int64_t b, std::int64_t g, std::int64_t j, std::span<float
     row[e] = case_.distribution == Distribution::extreme
                  ? std::ldexp(whole(mix(key + e), 7), exponent)
                  : element(case_.distribution, mix(key + e), static_cast<std::uint64_t>(j + 2000) * row.size() + e);
+}
+
+/// Whole numbers where q, k and v are; otherwise normal.
+void Data::d_o_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<float> row) const {
+  const std::uint64_t key = key_of(case_, kDo, b, h, i);
+  for (std::size_t e = 0; e < row.size(); ++e)
+    row[e] = element(case_.distribution, mix(key + e), static_cast<std::uint64_t>(i + 3000) * row.size() + e);
+}
+
+float Data::d_lse(std::int64_t b, std::int64_t h, std::int64_t i) const {
+  return normal(key_of(case_, kDLse, b, h, i));
 }
 
 void Data::bias_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<float> row) const {

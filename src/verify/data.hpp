@@ -16,6 +16,8 @@ class Data {
   void q_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<float> row) const;
   void k_row(std::int64_t b, std::int64_t g, std::int64_t j, std::span<float> row) const;
   void v_row(std::int64_t b, std::int64_t g, std::int64_t j, std::span<float> row) const;
+  void d_o_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<float> row) const;
+  float d_lse(std::int64_t b, std::int64_t h, std::int64_t i) const;
   void bias_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<float> row) const;
   void bool_mask_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<bool> row) const;
   void block_mask_row(std::int64_t b, std::int64_t h, std::int64_t block_i, std::span<bool> row) const;

@@ -91,23 +91,33 @@ void DeviceBuffers::upload(const Buffers& buffers) {
   }
 }
 
+template <class View>
+void DeviceBuffers::move(View& view) const {
+  const auto* const data = static_cast<const std::byte*>(view.data);
+  for (const Piece& piece : pieces_) {
+    const std::byte *const begin = piece.host.data(), *const end = begin + piece.host.size();
+    if (std::less_equal<>{}(begin, data) && std::less<>{}(data, end)) {
+      view.data = piece.device + (data - begin);
+      return;
+    }
+  }
+}
+
 ForwardArgs DeviceBuffers::translated(const ForwardArgs& args) const {
   ForwardArgs here = args;
-  const auto move = [&](auto& view) {
-    const auto* const data = static_cast<const std::byte*>(view.data);
-    for (const Piece& piece : pieces_) {
-      const std::byte *const begin = piece.host.data(), *const end = begin + piece.host.size();
-      if (std::less_equal<>{}(begin, data) && std::less<>{}(data, end)) {
-        view.data = piece.device + (data - begin);
-        return;
-      }
-    }
-  };
   for (TensorView* view :
        {&here.q, &here.k, &here.v, &here.bool_mask, &here.block_mask.keep, &here.bias, &here.alibi_slopes, &here.sink,
         &here.seqstart_q, &here.seqstart_k, &here.seqlen_q, &here.seqlen_k, &here.dropout.state})
     move(*view);
   for (OutputView* view : {&here.o, &here.lse, &here.dropout.randval}) move(*view);
+  return here;
+}
+
+BackwardArgs DeviceBuffers::translated(const BackwardArgs& args) const {
+  BackwardArgs here = args;
+  here.forward = translated(args.forward);
+  for (TensorView* view : {&here.d_o, &here.d_lse}) move(*view);
+  for (OutputView* view : {&here.dq, &here.dk, &here.dv, &here.dbias, &here.dsink, &here.dslopes}) move(*view);
   return here;
 }
 

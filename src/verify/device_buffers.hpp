@@ -2,6 +2,7 @@
 
 #include "verify/buffers.hpp"
 
+#include <heed/backward.hpp>
 #include <heed/forward.hpp>
 
 #include <cstddef>
@@ -60,6 +61,7 @@ class DeviceBuffers {
   /// `args` with each pointer into the memory of the uploaded buffers replaced by its place here, as far from a
   /// boundary of 64 bytes as it was. Pointers to anywhere else stay.
   ForwardArgs translated(const ForwardArgs& args) const;
+  BackwardArgs translated(const BackwardArgs& args) const;
   /// Waits for the stream, and copies everything back.
   void download(const Buffers& buffers);
 
@@ -74,6 +76,9 @@ class DeviceBuffers {
   void synchronize() const;
 
  private:
+  template <class View>
+  void move(View& view) const;
+
   struct Piece {
     std::span<std::byte> host;
     std::byte* device;

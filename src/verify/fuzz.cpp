@@ -35,7 +35,7 @@ class Search {
     std::sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) { return a.number < b.number; });
     FuzzResult result;
     result.cases = cases_;
-    result.target_lost = !found_.empty() && run_case(simplest(), target_).device_failed;
+    result.target_lost = !found_.empty() && run_case(simplest(options_.operation), target_).device_failed;
     for (const Found& found : found_) {
       if (static_cast<int>(result.failures.size()) >= options_.most_failures && !result.target_lost) break;
       result.failures.push_back(result.target_lost ? FuzzFailure{found.number, found.c, found.c, found.verdict}
@@ -55,8 +55,9 @@ class Search {
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   bool works(const Case& c) const { return run_case(c, target_).valid(); }
 
-  static Case simplest() {
+  static Case simplest(Operation operation) {
     Case c;
+    c.operation = operation;
     c.b = c.h = c.h_k = c.d = c.d_v = 1;
     c.s_q = c.s_k = {1};
     return c;
@@ -79,7 +80,7 @@ class Search {
             static_cast<int>(found_.size()) >= options_.most_failures)
           return;
         number = next_++;
-        c = random_case(options_.seed, number);
+        c = random_case(options_.seed, number, options_.operation);
         if (options_.on_case) options_.on_case(number, c, job);
         ++cases_;
       }

@@ -10,7 +10,7 @@ namespace heed::verify {
 
 /// Case `number` of the stream `seed`: any combination of sizes, layouts, masks, features and data that the contract
 /// allows. Most are small (some ten milliseconds of oracle and engine together), a few are not.
-Case random_case(std::uint64_t seed, std::int64_t number);
+Case random_case(std::uint64_t seed, std::int64_t number, Operation operation = Operation::forward);
 
 /// The simplest case, reached by halving sizes and dropping features, that still fails. Runs `still_fails` at most
 /// `most_runs` times.
@@ -25,6 +25,7 @@ struct FuzzFailure {
 };
 
 struct FuzzOptions {
+  Operation operation = Operation::forward;
   std::uint64_t seed = 1;
   std::int64_t first = 0, cases = 1000;
   double seconds = 0;     ///< stop after this long; 0: after the last case

@@ -4,6 +4,7 @@
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
 #include "oracle/noise.hpp"
+#include "verify/comparison.hpp"
 #include "verify/rows.hpp"
 
 #include <heed/oracle.hpp>
@@ -26,18 +27,6 @@ constexpr std::int64_t kEnoughRows = 256;
 
 /// Weights below the smallest normal number of f32 may be lost; dropout makes the rest up to a hundred times as large.
 constexpr double kUnderflow = 1e-34;
-
-/// u of the contract for tolerances.
-double unit(DataType type) {
-  switch (type) {
-    case DataType::bf16:
-      return 0x1p-8;
-    case DataType::f16:
-      return 0x1p-11;
-    default:
-      return 8 * 0x1p-24;
-  }
-}
 
 /// A row of the outputs: where it is in the engine's tensors, and how many keys it sees.
 struct Row {
@@ -64,7 +53,7 @@ struct Bucket {
     constexpr double kF32 = 0x1p-24;
     // Sums over the keys round at every step, too: the plain computation rounds P V and the sum of P alike.
     const double of_values =
-        2 * plain_error + (unit(c.o_type()) + kF32 * std::sqrt(static_cast<double>(keys))) * largest;
+        2 * plain_error + (rounding_unit(c.o_type()) + kF32 * std::sqrt(static_cast<double>(keys))) * largest;
     // A logit is a sum of d products, rounded at every step. The plain computation may be spared that: sums of whole
     // numbers are exact.
     const double of_logits = noise.of_logits * 3 * kF32 * std::sqrt(static_cast<double>(c.d));
@@ -72,7 +61,7 @@ struct Bucket {
     // exponential and the sum are still no better than such weights ask for.
     const bool rounds = c.type != DataType::f32 && c.math == Math::fast;
     const double of_weights =
-        noise.of_weights * (!rounds ? 8 * kF32 : unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32));
+        noise.of_weights * (!rounds ? 8 * kF32 : rounding_unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32));
     return of_values + of_logits + of_weights + kUnderflow;
   }
 
@@ -100,8 +89,8 @@ class Judge {
       for (const Row& row : rows_) compare_lse(row);
     if (args_.dropout.randval.given())
       for (const Row& row : rows_) compare_random_words(row);
-    for (const std::string& change : buffers_.check_guards()) complain(change);
-    finish();
+    for (const std::string& change : buffers_.check_guards()) comparison_.complain(change);
+    comparison_.finish();
     return std::move(result_);
   }
 
@@ -192,56 +181,14 @@ class Judge {
     const Strides steps = core::strides_of(args_.o);
     for (std::int64_t e = 0; e < case_.d_v; ++e) {
       const std::int64_t at = row.o_at + e * steps.dim;
-      compare("o", result_.o, {row.b, row.h, row.i, e}, reference(row, e), args_.o, at, allowed);
+      comparison_.compare("o", result_.o, {row.b, row.h, row.i, e}, reference(row, e), args_.o, at, allowed);
     }
   }
 
   void compare_lse(const Row& row) {
     const double exact = reference_.lse[static_cast<std::size_t>(row.index)];
     const double allowed = bucket_of(row).allowed_lse(case_, exact);
-    compare("lse", result_.lse, {row.b, row.h, row.i, -1}, exact, args_.lse, row.lse_at, allowed);
-  }
-
-  /// Keeps the largest error in `distance`, and complains about what is not allowed.
-  void compare(std::string_view tensor, Distance& distance, const Position& position, double exact,
-               const TensorView& view, std::int64_t at, double allowed) {
-    const double got = core::load(view.data, view.type, at);
-    const double limit = largest_of(view.type);
-    double error = 0;
-    bool wrong = false;
-    if (std::isnan(exact) || std::isnan(got)) {
-      wrong = std::isnan(exact) != std::isnan(got);
-    } else if (std::isinf(exact) || std::isinf(got)) {
-      // What is beyond the type's range becomes infinite; near the edge of it, it may.
-      wrong = !(std::isinf(got) && std::signbit(got) == std::signbit(exact) && std::abs(exact) + allowed >= limit);
-    } else {
-      error = std::abs(got - exact);
-      wrong = error > allowed;
-    }
-    if (wrong && worst_complaints_ < 4) {
-      ++worst_complaints_;
-      complain(fmt::format("{} at {} is {}, must be {} (allowed error {:.2g}){}", tensor, position.to_string(), got,
-                           exact, allowed, never_written(view, at) ? ": it was never written" : ""));
-    }
-    wrong_elements_ += wrong ? 1 : 0;
-    if (wrong && error == 0) error = std::numeric_limits<double>::infinity();  // NaN or infinite in the wrong place
-    if (error > distance.max_error || !distance.compared) distance = {true, error, position, allowed, exact, got};
-  }
-
-  static double largest_of(DataType type) {
-    switch (type) {
-      case DataType::f16:
-        return 65504;
-      case DataType::bf16:
-        return 0x1.FEp127;
-      default:
-        return static_cast<double>(std::numeric_limits<float>::max());
-    }
-  }
-
-  static bool never_written(const TensorView& view, std::int64_t at) {
-    if (view.type == DataType::f32) return core::load_raw<std::uint32_t>(view.data, at) == 0xFFFFFFFFu;
-    return core::load_raw<std::uint16_t>(view.data, at) == 0xFFFFu;
+    comparison_.compare("lse", result_.lse, {row.b, row.h, row.i, -1}, exact, args_.lse, row.lse_at, allowed);
   }
 
   void compare_random_words(const Row& row) {
@@ -253,18 +200,10 @@ class Judge {
                                                static_cast<std::uint64_t>(j));
       const auto got = core::load_raw<std::uint16_t>(dropout.randval.data, steps.at(row.b, row.h, row.i, j));
       if (got == exact) continue;
-      ++wrong_elements_;
-      return complain(fmt::format("randval at ({}, {}, {}, {}) is {}, must be {}", row.b, row.h, row.i, j, got, exact));
+      comparison_.count_wrong();
+      return comparison_.complain(
+          fmt::format("randval at ({}, {}, {}, {}) is {}, must be {}", row.b, row.h, row.i, j, got, exact));
     }
-  }
-
-  void complain(std::string text) {
-    result_.status = Verdict::Status::wrong;
-    if (result_.complaints.size() < 8) result_.complaints.push_back(std::move(text));
-  }
-
-  void finish() {
-    if (wrong_elements_ > 1) result_.complaints.push_back(fmt::format("{} elements are wrong", wrong_elements_));
   }
 
   const Buffers& buffers_;
@@ -274,9 +213,8 @@ class Judge {
   std::vector<Row> rows_;
   Reference reference_;
   std::array<Bucket, 65> buckets_{};
-  std::int64_t wrong_elements_ = 0;
-  int worst_complaints_ = 0;
   Verdict result_;
+  Comparison comparison_{result_};
 };
 
 }  // namespace
@@ -287,10 +225,15 @@ std::string Position::to_string() const {
 
 std::string Verdict::to_string() const {
   std::string text;
+  for (const auto& [tensor, distance] : gradients)
+    if (distance.compared)
+      text += fmt::format("{}{} {:.1e} at {}, allowed {:.1e}", text.empty() ? "max error of " : "; ", tensor,
+                          distance.max_error, distance.at.to_string(), distance.allowed);
   if (status != Status::refused) {
-    text = !o.compared
-               ? "nothing to compare"
-               : fmt::format("max error {:.1e} at {}, allowed {:.1e}", o.max_error, o.at.to_string(), o.allowed);
+    if (text.empty())
+      text = !o.compared
+                 ? "nothing to compare"
+                 : fmt::format("max error {:.1e} at {}, allowed {:.1e}", o.max_error, o.at.to_string(), o.allowed);
     if (has_lse)
       text += fmt::format("; lse {:.1e} at {}, allowed {:.1e}", lse.max_error, lse.at.to_string(), lse.allowed);
     if (!all_rows()) text += fmt::format("; {} of {} rows checked", rows_checked, rows_total);
@@ -299,6 +242,8 @@ std::string Verdict::to_string() const {
   return text;
 }
 
-Verdict judge(const Buffers& buffers, const JudgeOptions& options) { return Judge(buffers, options).verdict(); }
+Verdict judge(const Buffers& buffers, const JudgeOptions& options) {
+  return buffers.get_case().backward() ? judge_backward(buffers, options) : Judge(buffers, options).verdict();
+}
 
 }  // namespace heed::verify

@@ -4,11 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heed::verify {
 
-/// Where an element is: batch entry, head, query, number in the row (-1 for the LSE).
+/// Where an element is: batch entry, head, query or key, number in the row (-1 where there is none, as in the LSE).
 struct Position {
   std::int64_t b = 0, h = 0, i = 0, d = 0;
   std::string to_string() const;  ///< "(0, 3, 17, 44)"
@@ -29,6 +30,7 @@ struct Verdict {
   Status status = Status::valid;
   Distance o, lse;
   bool has_lse = false;
+  std::vector<std::pair<std::string, Distance>> gradients;  ///< of a backward case, by name; o and lse are then unused
   std::int64_t rows_checked = 0, rows_total = 0;
   std::vector<std::string> complaints;  ///< what is wrong, or why it was refused
   bool device_failed = false;           ///< refused because the device did, maybe for all that comes after it
@@ -54,5 +56,11 @@ struct JudgeOptions {
 /// max(1, |LSE|) + the rounding of logits. NaN and infinities must be where the oracle has them, with their signs;
 /// random words must be exact.
 Verdict judge(const Buffers& buffers, const JudgeOptions& options = {});
+
+/// judge() of a backward case. An element of a gradient may be off by 3 x the largest error of the plain computation
+/// (oracle::plain_backward) + u x the largest element, both over rows that sum up about as many terms, + what
+/// roundings of logits and weights can do to this element (oracle/measure.hpp). Where all rows would cost more than the
+/// budget, a choice of the rows of dq and of dk and dv is compared, and no dbias and dslopes.
+Verdict judge_backward(const Buffers& buffers, const JudgeOptions& options);
 
 }  // namespace heed::verify

@@ -9,7 +9,10 @@ namespace {
 
 class Chooser {
  public:
-  Chooser(std::uint64_t seed, std::int64_t number) : random_(seed, static_cast<std::uint64_t>(number)) {}
+  Chooser(std::uint64_t seed, std::int64_t number, Operation operation)
+      : random_(seed, static_cast<std::uint64_t>(number)) {
+    c_.operation = operation;
+  }
 
   Case make() {
     choose_sizes();
@@ -19,6 +22,7 @@ class Chooser {
     choose_features();
     choose_data();
     choose_what_is_told();
+    if (c_.backward()) choose_gradients();
     return c_;
   }
 
@@ -69,12 +73,13 @@ class Chooser {
     }
     // Multiplications that the oracle may spend on it.
     const double size = random_.real();
-    const double budget = size < 0.85 ? 1.0e6 : size < 0.98 ? 6e6 : 4e7;
+    // Of a backward problem the oracle computes everything several times over.
+    const double budget = (size < 0.85 ? 1.0e6 : size < 0.98 ? 6e6 : 4e7) * (c_.backward() ? 0.3 : 1.0);
     const auto cost = [&] {
       return static_cast<double>(c_.b * c_.h * s_q_ * s_k_) * static_cast<double>(c_.d + c_.d_v);
     };
     while (cost() > budget) {
-      const bool decoding = s_k_ > 500 && s_q_ < 10 && c_.d + c_.d_v <= 64;
+      const bool decoding = s_k_ > 500 && s_q_ < 10 && c_.d + c_.d_v <= 64 && !c_.backward();
       switch (random_.integer(0, decoding ? 2 : 4)) {
         case 0:
           c_.b = std::max<std::int64_t>(c_.b - 1, 1);
@@ -225,6 +230,23 @@ class Chooser {
     if (c_.distribution == extreme && (c_.bias || c_.alibi != Alibi::none)) c_.distribution = normal;
   }
 
+  void choose_gradients() {
+    c_.lse = true;
+    c_.randval = false;
+    c_.d_lse = chance(0.25);
+    if (c_.bias && chance(0.6)) c_.dbias = chance(0.5) ? f32 : c_.bias->type;
+    c_.dsink = c_.sink != SinkInit::none && chance(0.7);
+    c_.dslopes = c_.alibi != Alibi::none && chance(0.5);
+    c_.deterministic = chance(0.3);
+    c_.dq_in_16_bits = c_.type != f32 && chance(0.1);
+    const auto layout = [&] { return chance(0.5) ? Layout::bhsd : Layout::bshd; };
+    if (chance(0.25)) c_.d_o_layout = layout();
+    if (chance(0.25)) c_.grad_layout = layout();
+    if (chance(0.05)) c_.zero_strides.push_back({ZeroStride::Tensor::d_o, one_of({'b', 'h', 's'})});
+    // Where logits are 10^30 one key has all the weight, and gradients are differences of its huge numbers.
+    if (c_.distribution == Distribution::extreme) c_.distribution = Distribution::hot_key;
+  }
+
   /// Of the longest sequences: their lengths, a larger bound, or nothing. Where the lists lie in GPU memory and nothing
   /// is told, the tensors' rows are the bound, which a bias of the longest sequence's size would not fit.
   void choose_what_is_told() {
@@ -249,6 +271,8 @@ class Chooser {
 
 }  // namespace
 
-Case random_case(std::uint64_t seed, std::int64_t number) { return Chooser(seed, number).make(); }
+Case random_case(std::uint64_t seed, std::int64_t number, Operation operation) {
+  return Chooser(seed, number, operation).make();
+}
 
 }  // namespace heed::verify

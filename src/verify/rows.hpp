@@ -12,14 +12,19 @@ namespace heed::verify {
 /// otherwise the first and last rows of every sequence, those at multiples of the tile sizes, and a seeded sample.
 class RowChoice {
  public:
-  RowChoice(const Case& c, double budget);
+  enum class Side : std::uint8_t { queries, keys };  ///< keys: rows of dk and dv, (batch entry, key/value head, key)
+
+  RowChoice(const Case& c, double budget, Side side = Side::queries);
 
   bool chosen(std::int64_t b, std::int64_t h, std::int64_t i) const;
   bool all() const { return all_; }
   std::int64_t total() const { return total_; }
 
  private:
+  std::int64_t length(std::int64_t b) const { return side_ == Side::queries ? case_.logical_q(b) : case_.logical_k(b); }
+
   const Case& case_;
+  Side side_;
   bool all_ = true;
   std::int64_t total_ = 0;
   std::int64_t edge_ = 64;       ///< rows 0 and edge - 1 of each so many are chosen

@@ -16,6 +16,7 @@ struct Target {
   /// Computes `args`, whose pointers lead into `buffers`; done when it returns, with the results there. Throws Error
   /// when it refuses.
   std::function<void(const Buffers& buffers, const ForwardArgs& args)> forward;
+  std::function<void(const Buffers& buffers, const BackwardArgs& args)> backward = {};  ///< likewise
   Executor* executor = nullptr;  ///< threads for the oracle and the data; null: the calling one
 
   /// An engine of a context. `executor` null: the context's own pool. `kernel`: run exactly this one. For the CUDA

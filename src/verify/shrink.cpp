@@ -49,20 +49,30 @@ std::vector<Change> simplifications(const Case& c) {
   add(c.max_s_q != Case::kExactly || c.max_s_k != Case::kExactly,
       [](Case& x) { x.max_s_q = x.max_s_k = Case::kExactly; });
 
+  // Gradients.
+  add(c.d_lse, [](Case& x) { x.d_lse = false; });
+  add(c.dbias.has_value(), [](Case& x) { x.dbias.reset(); });
+  add(c.dsink, [](Case& x) { x.dsink = false; });
+  add(c.dslopes, [](Case& x) { x.dslopes = false; });
+  add(c.deterministic, [](Case& x) { x.deterministic = false; });
+  add(c.dq_in_16_bits, [](Case& x) { x.dq_in_16_bits = false; });
+  add(c.d_o_layout.has_value(), [](Case& x) { x.d_o_layout.reset(); });
+  add(c.grad_layout.has_value(), [](Case& x) { x.grad_layout.reset(); });
+
   // Features.
   add(c.p_drop != 0, [](Case& x) { x.p_drop = 0, x.randval = x.drop_state = false; });
   add(c.randval, [](Case& x) { x.randval = false; });
   add(c.drop_state, [](Case& x) { x.drop_state = false; });
   add(c.drop_seed != 1 || c.drop_offset != 0, [](Case& x) { x.drop_seed = 1, x.drop_offset = 0; });
-  add(c.bias.has_value(), [](Case& x) { x.bias.reset(), x.bias_inf = false; });
+  add(c.bias.has_value(), [](Case& x) { x.bias.reset(), x.dbias.reset(), x.bias_inf = false; });
   add(c.bias_inf, [](Case& x) { x.bias_inf = false; });
   add(c.bool_mask.has_value(), [](Case& x) { x.bool_mask.reset(); });
   add(c.block_mask.has_value(), [](Case& x) { x.block_mask.reset(); });
-  add(c.alibi != Alibi::none, [](Case& x) { x.alibi = Alibi::none; });
-  add(c.sink != SinkInit::none, [](Case& x) { x.sink = SinkInit::none; });
+  add(c.alibi != Alibi::none, [](Case& x) { x.alibi = Alibi::none, x.dslopes = false; });
+  add(c.sink != SinkInit::none, [](Case& x) { x.sink = SinkInit::none, x.dsink = false; });
   add(c.soft_cap != 0, [](Case& x) { x.soft_cap = 0; });
   add(c.scale != 0, [](Case& x) { x.scale = 0; });
-  add(c.lse, [](Case& x) { x.lse = false; });
+  add(c.lse && !c.backward(), [](Case& x) { x.lse = false; });
   add(c.mask != Mask::none(), [](Case& x) { x.mask = Mask::none(); });
   add(c.mask != Mask::none() && c.mask != Mask::causal(), [](Case& x) { x.mask = Mask::causal(); });
   add(c.mask.sink() != 0, [](Case& x) {
@@ -88,7 +98,9 @@ std::vector<Change> simplifications(const Case& c) {
   add(c.math != Math::fast, [](Case& x) { x.math = Math::fast; });
   add(c.type != f32, [](Case& x) {
     x.type = f32;
+    x.dq_in_16_bits = false;
     if (x.bias) x.bias->type = f32;
+    if (x.dbias) x.dbias = f32;
     if (x.output_type == f32) x.output_type.reset();
   });
   add(c.distribution != Distribution::normal, [](Case& x) { x.distribution = Distribution::normal; });

@@ -185,8 +185,8 @@ TEST(Problem, TypesThatHoldNoAttentionDataAreRefused) {
   expect_fine(typical().output_type(f64));
   expect_fine(typical().type(DataType::fp8_e5m2));
   expect_broken(typical().accumulate(f16), {"accumulate = f16", "f32"});
-  expect_fine(typical().operation(Operation::backward).accumulate(f16));
-  expect_broken(typical().operation(Operation::backward).accumulate(i64), {"accumulate = i64"});
+  expect_fine(typical().operation(Operation::backward).lse(true).type(f16).accumulate(f16));
+  expect_broken(typical().operation(Operation::backward).accumulate(i64), {"dq_accumulation = i64", "f32"});
 }
 
 TEST(Problem, RowsOfPackedTensorsBelongToGroupMode) {

@@ -1,6 +1,6 @@
 #include "dispatch/wildcard.hpp"
 
-#include "dispatch/forward_signature.hpp"
+#include "dispatch/signature.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,22 +10,22 @@
 
 namespace heed::command {
 
-void declare_problem(Arguments& arguments) {
-  for (const verify::CaseKey& key : verify::case_keys()) {
+void declare_problem(Arguments& arguments, Operation operation) {
+  for (const verify::CaseKey& key : verify::case_keys(operation)) {
     arguments.group(std::string(key.group));
     arguments.option(std::string(key.name), std::string(key.preset), std::string(key.help));
   }
   for (const auto& [alias, key] : verify::case_key_aliases()) arguments.alias(std::string(alias), std::string(key));
 }
 
-verify::Case read_problem(const Arguments& arguments) {
+verify::Case read_problem(const Arguments& arguments, Operation operation) {
   std::map<std::string, std::string> given;
-  for (const verify::CaseKey& key : verify::case_keys()) {
+  for (const verify::CaseKey& key : verify::case_keys(operation)) {
     const std::string name(key.name);
     if (arguments.given(name)) given[name] = arguments.text(name);
   }
   try {
-    return verify::case_from_args(given);
+    return verify::case_from_args(given, operation);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;
     throw UnsupportedError(fmt::format("{}\n{}", error.what(), engines_without_it()));

@@ -12,9 +12,9 @@
 namespace heed::command {
 
 /// Declares every argument that describes a problem, as the library's verify/case_args.hpp lists them.
-void declare_problem(Arguments& arguments);
+void declare_problem(Arguments& arguments, Operation operation = Operation::forward);
 /// The problem they describe. Throws Error: invalid, or not built yet.
-verify::Case read_problem(const Arguments& arguments);
+verify::Case read_problem(const Arguments& arguments, Operation operation = Operation::forward);
 
 /// Where and with what a problem runs.
 struct Where {

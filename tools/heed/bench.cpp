@@ -127,7 +127,7 @@ Examples
     return kValid;
   }
   Overrides overrides;
-  for (const verify::CaseKey& key : verify::case_keys())
+  for (const verify::CaseKey& key : verify::case_keys(Operation::forward))
     if (const std::string name(key.name); arguments.given(name)) overrides[name] = arguments.text(name);
   BenchReport report;
   report.suite = arguments.positionals().front();

@@ -31,6 +31,7 @@ class UnsupportedError : public std::runtime_error {
 
 // One function per subcommand: the words behind its name in, an ExitCode out.
 int run_bench(const Words& words);
+int run_bwd(const Words& words);
 int run_cache(const Words& words);
 int run_demo(const Words& words);
 int run_explain(const Words& words);

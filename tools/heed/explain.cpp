@@ -5,24 +5,40 @@
 #include "heed/problem_of.hpp"
 #include "heed/run_arguments.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace heed::command {
+
+namespace {
+
+/// Which arguments there are depends on it, so it is found before they are read.
+bool asks_for_backward(const Words& words) {
+  return std::find_if(words.begin(), words.end(),
+                      [](const std::string& word) { return word == "-op=bwd" || word == "--op=bwd"; }) != words.end();
+}
+
+}  // namespace
 
 int run_explain(const Words& words) {
   Arguments arguments(
       "heed explain",
       "Says which kernel would compute a problem, why it, and why not the others. Takes the arguments of "
-      "'heed fwd'\nand computes nothing: those that only a run needs are checked and change nothing.");
-  declare_problem(arguments);
+      "'heed fwd', with\n-op=bwd those of 'heed bwd', and computes nothing: those that only a run needs are checked "
+      "and change nothing.");
+  arguments.group("Which pass");
+  arguments.option("op", "fwd", "fwd or bwd: whose arguments these are", {"fwd", "bwd"});
+  const Operation operation = asks_for_backward(words) ? Operation::backward : Operation::forward;
+  declare_problem(arguments, operation);
   declare_where(arguments);
   declare_run(arguments, JsonMeans::print_it);
   arguments.footer(R"(Examples
   heed explain -h=32 -h_k=8 -s=4096 -d=128 -mask=b -prec=bf16
   heed explain -s=1 -s_k=8192 -prec=fp32 --json
+  heed explain -op=bwd -h=8 -s=2048 -d=64 -deterministic=1
 )");
   arguments.parse(words);
-  const verify::Case problem_case = read_problem(arguments);
+  const verify::Case problem_case = read_problem(arguments, operation);
   const Where where = read_where(arguments);
   read_run(arguments);
   const auto context = make_context(where);

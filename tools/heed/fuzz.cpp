@@ -62,8 +62,9 @@ int run_fuzz(const Words& words) {
   Arguments arguments(
       "heed fuzz",
       "Random problems over the whole feature space, each compared with the oracle. A failure is shrunk\n"
-      "to a small problem and printed as the 'heed fwd' line that reproduces it.");
+      "to a small problem and printed as the 'heed fwd' or 'heed bwd' line that reproduces it.");
   arguments.group("What to run");
+  arguments.option("op", "fwd", "fwd, or bwd: their gradients", {"fwd", "bwd"});
   arguments.option("seed", "1", "which stream of problems");
   arguments.option("cases", "1000", "how many; with -minutes alone: no limit");
   arguments.option("minutes", "0", "stop after this long; 0: after the last case");
@@ -75,12 +76,14 @@ int run_fuzz(const Words& words) {
   arguments.footer(R"(Examples
   heed fuzz --cases=2000
   heed fuzz --engine=cuda --cases=20000
+  heed fuzz --op=bwd --cases=2000
   heed fuzz --engine=cpu --isa=avx2 --threads=1 --minutes=5 --seed=7
 )");
   arguments.parse(words);
 
   verify::FuzzOptions options;
   constexpr std::int64_t kMost = 1'000'000'000'000;
+  if (arguments.text("op") == "bwd") options.operation = Operation::backward;
   options.seed = static_cast<std::uint64_t>(arguments.integer("seed", 0, std::numeric_limits<std::int64_t>::max()));
   options.first = arguments.integer("first", 0, kMost);
   options.cases = arguments.integer("cases", 0, kMost);
@@ -94,11 +97,16 @@ int run_fuzz(const Words& words) {
   options.jobs = static_cast<int>(arguments.integer("jobs", 0, kMostJobs));
   if (options.jobs == 0)
     options.jobs = engine == EngineChoice::cuda ? std::min(context->executor().concurrency(), kMostJobs) : 1;
-  if (arguments.boolean("spoil"))
+  if (arguments.boolean("spoil")) {
     target.forward = [right = target.forward](const verify::Buffers& buffers, const ForwardArgs& args) {
       right(buffers, args);
-      spoil(args);
+      spoil(args.o);
     };
+    target.backward = [right = target.backward](const verify::Buffers& buffers, const BackwardArgs& args) {
+      right(buffers, args);
+      spoil(args.dq);
+    };
+  }
 
   const std::string place = where.to_words();
   Progress progress(

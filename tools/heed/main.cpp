@@ -24,6 +24,7 @@ struct Subcommand {
 
 constexpr std::array kSubcommands{
     Subcommand{"fwd", "Compute", "compute forward attention, check it against the oracle, time it", run_fwd},
+    Subcommand{"bwd", "Compute", "compute its gradients, check them against the oracle, time them", run_bwd},
     Subcommand{"bench", "Compute", "measure suites of problems against the peak of this machine", run_bench},
     Subcommand{"sweep", "Compute", "find the fastest algorithm of the CUDA kernels, and record it for selection",
                run_sweep},

@@ -53,7 +53,9 @@ std::unique_ptr<verify::Buffers> make_buffers(Context& context, const verify::Ca
   require_memory(problem, posed);
   WatchedExecutor watched(context.executor(), "making data");
   auto buffers = std::make_unique<verify::Buffers>(problem, &watched);
-  if (Problem::of(buffers->args(), plan.memory()) != posed)
+  const Problem made = problem.backward() ? Problem::of(buffers->backward_args(), plan.memory())
+                                          : Problem::of(buffers->args(), plan.memory());
+  if (made != posed)
     throw Error(ErrorCode::internal,
                 "the tensors of '" + problem.to_command() + "' pose another problem than it tells.");
   return buffers;
@@ -64,15 +66,21 @@ std::unique_ptr<verify::Buffers> make_buffers(Context& context, const verify::Ca
 struct Prepared::OnGpu {
   OnGpu(const Plan& its_plan, const verify::Buffers& buffers) : plan(its_plan) {
     tensors.upload(buffers);
-    args = tensors.translated(buffers.args());
+    args = tensors.translated(buffers.backward_args());
     workspace = tensors.workspace(plan.workspace_bytes());
   }
 
-  void run() const { plan.run_on_stream(args, workspace, tensors.stream()); }
+  void run() const {
+    if (plan.problem().operation() == Operation::backward) {
+      plan.run_on_stream(args, workspace, tensors.stream());
+    } else {
+      plan.run_on_stream(args.forward, workspace, tensors.stream());
+    }
+  }
 
   Plan plan;
   verify::DeviceBuffers tensors;
-  ForwardArgs args;
+  BackwardArgs args;  ///< of a forward plan the forward half alone
   std::span<std::byte> workspace;
   GpuClock clock{tensors, [this] { run(); }};
 };
@@ -97,7 +105,12 @@ Prepared::~Prepared() = default;
 
 void Prepared::run() const {
   if (gpu_ != nullptr) return gpu_->run();
-  plan_.run(buffers_->args(), {workspace_.get(), plan_.workspace_bytes()}, &context_.executor());
+  const std::span workspace{workspace_.get(), plan_.workspace_bytes()};
+  if (problem().backward()) {
+    plan_.run(buffers_->backward_args(), workspace, &context_.executor());
+  } else {
+    plan_.run(buffers_->args(), workspace, &context_.executor());
+  }
 }
 
 double Prepared::seconds(int runs, Clock clock) const {
@@ -109,8 +122,7 @@ double Prepared::seconds(int runs, Clock clock) const {
          runs;
 }
 
-void spoil(const ForwardArgs& args) {
-  const OutputView& o = args.o;
+void spoil(const OutputView& o) {
   for (int i = 0; i < o.rank; ++i)
     if (o.size(i) == 0) return;
   const double right = core::load(o.data, o.type, 0);
@@ -122,7 +134,7 @@ verify::Verdict Prepared::check(double budget, bool spoiled) const {
   if (gpu_ != nullptr) gpu_->tensors.upload(*buffers_);
   run();
   if (gpu_ != nullptr) gpu_->tensors.download(*buffers_);
-  if (spoiled) spoil(buffers_->args());
+  if (spoiled) spoil(problem().backward() ? buffers_->backward_args().dq : buffers_->args().o);
   WatchedExecutor watched(context_.executor(), "checking");
   return verify::judge(*buffers_, {.executor = &watched, .budget = budget});
 }

@@ -40,7 +40,7 @@ class Prepared {
 
   const Plan& plan() const { return plan_; }
   const verify::Case& problem() const { return buffers_->get_case(); }
-  Work work() const { return work_of(buffers_->args()); }
+  Work work() const { return problem().backward() ? work_of(buffers_->backward_args()) : work_of(buffers_->args()); }
 
  private:
   struct Free {
@@ -58,8 +58,8 @@ class Prepared {
   std::unique_ptr<OnGpu> gpu_;                  ///< tensors and workspace of a plan that runs there
 };
 
-/// Makes the first element of o wrong. Where there is none, it does nothing.
-void spoil(const ForwardArgs& args);
+/// Makes the first element of an output wrong. Where there is none, it does nothing.
+void spoil(const OutputView& output);
 
 /// Warms up, then times. Where the counts were not asked for, stops early when they would take more than `seconds`.
 Times time_runs(const Prepared& prepared, const Run& run, double seconds);

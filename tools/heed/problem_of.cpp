@@ -17,20 +17,30 @@ struct Extent {
   std::int64_t rows, heads, dim;
 };
 
-Extent extent_of(const Case& c, Operand which) {
+Extent extent_of(const Case& c, Operand operand) {
+  const Operand which = shape_of(operand);
   const bool of_q = which == Operand::q || which == Operand::o;
   const std::int64_t rows = c.group() ? (of_q ? c.total_q() : c.total_k()) : (of_q ? c.s_q[0] : c.s_k[0]);
   return {rows, of_q ? c.h : c.h_k, which == Operand::q || which == Operand::k ? c.d : c.d_v};
 }
 
+/// Gradients with a layout of their own are not packed.
+Packing packing_of(const Case& c, Operand which) {
+  return which >= Operand::dq && c.grad_layout ? Packing::none : c.packing;
+}
+
 Strides strides_of(const Case& c, Operand which) {
   const auto [rows, heads, dim] = extent_of(c, which);
   const std::int64_t pitch = dim + c.row_gap, column = rows + c.row_gap;
+  const Operand shape = shape_of(which);
   const Layout layouts[] = {c.q_layout, c.k_layout, c.v_layout, c.o_layout};
-  const bool heads_first = layouts[static_cast<int>(which)] == Layout::bhsd;
+  Layout layout = layouts[static_cast<int>(shape)];
+  if (which == Operand::d_o) layout = c.d_o_layout.value_or(layout);
+  if (which >= Operand::dq) layout = c.grad_layout.value_or(layout);
+  const bool heads_first = layout == Layout::bhsd;
   std::int64_t side_by_side = 1;
-  if (c.packing == Packing::qkv && which != Operand::o) side_by_side = 3;
-  if (c.packing == Packing::kv && (which == Operand::k || which == Operand::v)) side_by_side = 2;
+  if (packing_of(c, which) == Packing::qkv && shape != Operand::o) side_by_side = 3;
+  if (packing_of(c, which) == Packing::kv && (shape == Operand::k || shape == Operand::v)) side_by_side = 2;
 
   Strides steps{rows * side_by_side * heads * pitch, side_by_side * heads * pitch, pitch, 1};
   if (heads_first && side_by_side == 1) steps = {heads * rows * pitch, pitch, rows * pitch, 1};
@@ -39,8 +49,10 @@ Strides strides_of(const Case& c, Operand which) {
     if (heads_first) steps = {heads * dim * column, 1, dim * column, column};
   }
   for (const ZeroStride& zero : c.zero_strides) {
-    // The tensors behind v are no operands.
-    if (zero.tensor > ZeroStride::Tensor::v || static_cast<int>(zero.tensor) != static_cast<int>(which)) continue;
+    using enum ZeroStride::Tensor;
+    const bool its = zero.tensor == d_o ? which == Operand::d_o
+                                        : zero.tensor <= v && static_cast<int>(zero.tensor) == static_cast<int>(which);
+    if (!its) continue;
     (zero.dim == 'b' ? steps.batch : zero.dim == 's' ? steps.sequence : steps.head) = 0;
   }
   return steps;
@@ -49,11 +61,12 @@ Strides strides_of(const Case& c, Operand which) {
 /// Where verify::Buffers lets it begin, in bytes behind a multiple of 64.
 std::int64_t begin_of(const Case& c, Operand which) {
   const auto [rows, heads, dim] = extent_of(c, which);
-  const DataType type = which == Operand::o ? c.o_type() : c.type;
+  const Operand shape = shape_of(which);
+  const DataType type = shape == Operand::o ? c.o_type() : c.type;
   const bool empty = rows == 0 || heads == 0 || (c.b == 0 && !c.group());
   std::int64_t behind = 0;  // tensors in front of it in the same buffer
-  if (c.packing == Packing::qkv && which != Operand::o) behind = static_cast<int>(which);
-  if (c.packing == Packing::kv && which == Operand::v) behind = 1;
+  if (packing_of(c, which) == Packing::qkv && shape != Operand::o) behind = static_cast<int>(shape);
+  if (packing_of(c, which) == Packing::kv && shape == Operand::v) behind = 1;
   return (c.align + (empty ? 0 : behind * heads * (dim + c.row_gap))) * bits(type) / 8;
 }
 
@@ -87,6 +100,11 @@ double bytes_needed(const Case& c) {
   if (c.bool_mask) inputs += elements_of(c, *c.bool_mask);
   double outputs = size(c.o_type()) * elements_of(c, Operand::o);
   if (c.randval) outputs += 2 * elements_of(c, Broadcast{true, true, true, true});
+  if (c.backward()) {
+    const double gradients = inputs;
+    inputs += 2 * outputs;  // o and d_o
+    outputs = gradients;
+  }
   return 2 * inputs + outputs;
 }
 
@@ -97,7 +115,7 @@ Problem problem_of(const Case& c, Memory memory) {
     if (elements_of(c, which) > 0x1p60)
       throw UsageError(fmt::format("a tensor of this problem has {:.3g} elements; at most 2^60 can be addressed.",
                                    elements_of(c, which)));
-  Problem problem = Problem::forward();
+  Problem problem = c.backward() ? Problem::backward() : Problem::forward();
   problem.type(c.type).mode(c.mode).batch(c.b).heads(c.h, c.h_k).head_dims(c.d, c.d_v);
   if (c.output_type) problem.output_type(*c.output_type);
   if (c.group()) {
@@ -106,13 +124,17 @@ Problem problem_of(const Case& c, Memory memory) {
   } else {
     problem.lengths(c.s_q[0], c.s_k[0]).logical_lengths(!c.q_eff_lens.empty(), !c.kv_eff_lens.empty());
   }
-  for (const Operand which : {Operand::q, Operand::k, Operand::v, Operand::o}) {
+  for (const Operand which : problem.operands()) {
     problem.strides(which, strides_of(c, which));
     if (memory == Memory::gpu && begin_of(c, which) % 16 != 0) problem.aligned(false);
   }
   problem.mask(c.mask).bool_mask(c.bool_mask).block_mask(block_mask_of(c, memory)).bias(c.bias).alibi(c.alibi);
   problem.sink(c.sink != SinkInit::none).soft_cap(c.soft_cap).scale(c.scale).dropout(c.p_drop).randval(c.randval);
-  return problem.lse(c.lse).math(c.math);
+  if (c.backward()) {
+    problem.d_lse(c.d_lse).dbias(c.dbias).dsink(c.dsink).dslopes(c.dslopes).deterministic(c.deterministic);
+    if (c.dq_in_16_bits) problem.accumulate(c.type);
+  }
+  return problem.lse(c.lse || c.backward()).math(c.math);
 }
 
 void require_memory(const Case& c, const Problem& problem) {

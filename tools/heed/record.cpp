@@ -23,7 +23,7 @@ Json position(const verify::Position& at) { return at.d < 0 ? Json{at.b, at.h, a
 }  // namespace
 
 Json record_of(const Result& result) {
-  Json json{{"command", "heed fwd"}, {"arguments", result.words}};
+  Json json{{"command", result.problem_case.backward() ? "heed bwd" : "heed fwd"}, {"arguments", result.words}};
   for (const std::string& word : result.words) json["command"] = json["command"].get<std::string>() + " " + word;
   json["reproduce"] = result.problem_case.to_command();
   json["engine"] = result.engine;
@@ -39,9 +39,17 @@ Json record_of(const Result& result) {
   json["tolerance"] = nullptr;
   if (const auto& verdict = result.verdict) {
     json["valid"] = verdict->valid();
-    json["max_error"] = number(verdict->o.max_error);
-    json["max_error_at"] = position(verdict->o.at);
-    json["tolerance"] = number(verdict->o.allowed);
+    // Of a backward run the gradient that is furthest off, measured by what it may be.
+    verify::Distance worst = verdict->o;
+    for (const auto& [tensor, distance] : verdict->gradients) {
+      json[tensor + "_max_error"] = number(distance.max_error);
+      json[tensor + "_max_error_at"] = position(distance.at);
+      json[tensor + "_tolerance"] = number(distance.allowed);
+      if (!worst.compared || distance.max_error * worst.allowed > worst.max_error * distance.allowed) worst = distance;
+    }
+    json["max_error"] = number(worst.max_error);
+    json["max_error_at"] = position(worst.at);
+    json["tolerance"] = number(worst.allowed);
     if (verdict->has_lse) {
       json["lse_max_error"] = number(verdict->lse.max_error);
       json["lse_max_error_at"] = position(verdict->lse.at);

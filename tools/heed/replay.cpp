@@ -1,7 +1,7 @@
 /// heed replay: runs the record of an earlier run again.
 
+#include "heed/attention_once.hpp"
 #include "heed/command.hpp"
-#include "heed/fwd.hpp"
 #include "heed/text.hpp"
 
 #include <fmt/format.h>
@@ -39,7 +39,8 @@ nlohmann::json read_record(const std::string& path) {
 }  // namespace
 
 int run_replay(const Words& words) {
-  Arguments arguments("heed replay", "Runs the record that 'heed fwd -json=1' wrote again, and compares.");
+  Arguments arguments("heed replay",
+                      "Runs the record that 'heed fwd -json=1' or 'heed bwd -json=1' wrote again, and compares.");
   arguments.positional("<record.json>", 1, 1);
   arguments.group("Output");
   arguments.option("jsonfile", "", "write the new record here");
@@ -55,7 +56,8 @@ int run_replay(const Words& words) {
     again.emplace_back("-json=1");
     again.push_back("-jsonfile=" + file);
   }
-  const auto [result, exit_code] = forward_once(again);
+  const bool backward = record.value("command", std::string()).rfind("heed bwd", 0) == 0;
+  const auto [result, exit_code] = attention_once(again, backward ? Operation::backward : Operation::forward);
 
   const auto recorded = [&](const char* key) { return record.value(key, nlohmann::json()); };
   if (const auto time = recorded("time_ms"); time.is_number() && result.times.best() > 0)

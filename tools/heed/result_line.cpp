@@ -60,11 +60,23 @@ std::string bias_text(const Case& c) {
 }  // namespace
 
 std::string problem_line(const Case& c) {
-  static constexpr std::array<std::string_view, 20> kTold{
-      "mode",  "b",      "h",   "h_k",  "s",    "s_k",   "d",     "d_v",    "scale_s",  "bias",
-      "alibi", "p_drop", "lse", "mask", "prec", "iperm", "operm", "layout", "k_layout", "vlayout"};
+  static constexpr std::array<std::string_view, 22> kTold{
+      "mode",   "b",   "h",    "h_k",  "s",     "s_k",   "d",      "d_v",      "scale_s", "bias",  "alibi",
+      "p_drop", "lse", "mask", "prec", "iperm", "operm", "layout", "k_layout", "vlayout", "dbias", "deterministic"};
   const double scale = c.scale != 0 ? c.scale : 1 / std::sqrt(static_cast<double>(c.d));
-  std::string line = fmt::format(
+  std::string line;
+  if (c.backward()) {
+    line = fmt::format(
+        "[bwd|{}|{}|{}] b:{}, h:{}/{}, s:{}/{}, d:{}/{}, scale:{:.6g}, bias:{}, dbias:{}, p_drop:{:g}, "
+        "deterministic:{}, "
+        "mask:{}, v:{}",
+        type_text(c.type), c.group() ? "group" : "batch", layout_tag(c), c.b, c.h, c.h_k, lengths_text(c, c.s_q),
+        lengths_text(c, c.s_k), c.d, c.d_v, scale, bias_text(c), c.dbias ? 1 : 0, c.p_drop, c.deterministic ? 1 : 0,
+        c.mask.to_string(), c.v_column_major ? 'c' : 'r');
+    for (const auto& [key, text] : others(c, kTold)) line += fmt::format(", {}:{}", key, text);
+    return line;
+  }
+  line = fmt::format(
       "[{}|{}|{}] b:{}, h:{}/{}, s:{}/{}, d:{}/{}, scale_s:{:.6g}, bias:{}, p_drop:{:g}, lse:{}, mask:{}, v:{}",
       type_text(c.type), c.group() ? "group" : "batch", layout_tag(c), c.b, c.h, c.h_k, lengths_text(c, c.s_q),
       lengths_text(c, c.s_k), c.d, c.d_v, scale, bias_text(c), c.p_drop, c.lse ? 1 : 0, c.mask.to_string(),
@@ -75,7 +87,7 @@ std::string problem_line(const Case& c) {
 
 std::string problem_words(const Case& c) {
   static constexpr std::array<std::string_view, 9> kTold{"mode", "b", "h", "h_k", "s", "s_k", "d", "d_v", "prec"};
-  std::string words = fmt::format("{} b{} h{}", type_text(c.type), c.b, c.h);
+  std::string words = fmt::format("{}{} b{} h{}", c.backward() ? "bwd " : "", type_text(c.type), c.b, c.h);
   if (c.h_k != c.h) words += fmt::format("/{}", c.h_k);
   words += fmt::format(" s{}", lengths_text(c, c.s_q));
   if (c.s_k != c.s_q) words += fmt::format("/{}", lengths_text(c, c.s_k));

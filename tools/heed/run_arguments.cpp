@@ -6,7 +6,7 @@
 
 namespace heed::command {
 
-void declare_run(Arguments& arguments, JsonMeans json) {
+void declare_run(Arguments& arguments, JsonMeans json, const std::string& json_file) {
   arguments.group("Checking, timing and output");
   arguments.option("v", "1",
                    "check against the oracle: 0 not, 1 yes (a sample of the rows where all would take long), full all",
@@ -24,7 +24,7 @@ void declare_run(Arguments& arguments, JsonMeans json) {
   } else {
     arguments.flag("json", "print the answer as JSON");
   }
-  arguments.option("jsonfile", "fmha_fwd.json", "where the record goes");
+  arguments.option("jsonfile", json_file, "where the record goes");
 }
 
 Run read_run(const Arguments& arguments) {

@@ -29,7 +29,7 @@ struct Run {
 /// heed fwd writes a record into a file (-json=1); heed explain prints its answer (--json).
 enum class JsonMeans { write_file, print_it };
 
-void declare_run(Arguments& arguments, JsonMeans json);
+void declare_run(Arguments& arguments, JsonMeans json, const std::string& json_file = "fmha_fwd.json");
 /// Throws UsageError, or UnsupportedError for what is not built yet.
 Run read_run(const Arguments& arguments);
 

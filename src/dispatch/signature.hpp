@@ -18,7 +18,7 @@ enum class MaskClass : std::uint8_t { none, causal, window, window_with_sink, ra
 std::string_view name(MaskClass mask);
 MaskClass mask_class(const Mask& mask);
 
-/// What forward attention can be asked for beyond the two products and a softmax.
+/// What attention can be asked for beyond its products and a softmax.
 enum class Feature : std::uint8_t {
   lse,
   bias,
@@ -31,6 +31,11 @@ enum class Feature : std::uint8_t {
   block_mask,
   logical_lengths,
   column_major_v,  ///< the sequence is V's innermost dimension
+  // Of the backward pass alone:
+  d_lse,
+  dbias,
+  dsink,
+  dslopes,
 };
 std::string_view name(Feature feature);
 Set<Feature> features_of(const Problem& problem);
@@ -39,11 +44,13 @@ template <>
 std::string_view enum_text(Mode mode);
 template <>
 std::string_view enum_text(Math math);
+template <>
+std::string_view enum_text(Operation operation);
 
-/// What a forward kernel can compute. The defaults are the widest; a table narrows them by name:
+/// What a kernel can compute. The defaults are the widest; a table narrows them by name:
 ///
-///   ForwardSignature{.types = {bf16}, .d = up_to(256), .d_v = up_to(256), .math = {Math::fast}}
-struct ForwardSignature {
+///   Signature{.types = {bf16}, .d = up_to(256), .d_v = up_to(256), .math = {Math::fast}}
+struct Signature {
   Set<DataType> types = {};  ///< of q, k and v
   Set<DataType> output_types = {DataType::f32, DataType::f16, DataType::bf16};
   Sizes d = any;
@@ -63,10 +70,10 @@ struct ForwardSignature {
   nlohmann::ordered_json to_json() const;
   /// The kernels that this one stands for, one line each ("bf16 d128 d_v128 causal batch,group lse,bias fast"), with
   /// the wildcards filled: head dims from the numbers in `pattern`, and every mask.
-  std::vector<std::string> instances(std::string_view pattern) const;
+  std::vector<std::string> instances(std::string_view pattern, Operation operation) const;
 };
 
-/// Which unit of the machine does the two products.
+/// Which unit of the machine does the products.
 enum class MathUnit : std::uint8_t { f32_fma, bf16_dot, amx_bf16, mma, wgmma };
 std::string_view name(MathUnit unit);
 
@@ -77,8 +84,8 @@ enum class Schedule : std::uint8_t {
 };
 std::string_view name(Schedule schedule);
 
-/// How a forward kernel computes.
-struct ForwardAlgorithm {
+/// How a kernel computes.
+struct Algorithm {
   Arch arch = {};
   MathUnit unit = MathUnit::f32_fma;
   Schedule schedule = Schedule::tiles;

@@ -1,4 +1,4 @@
-#include "dispatch/forward_signature.hpp"
+#include "dispatch/signature.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -6,14 +6,17 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <span>
 
 namespace heed::dispatch {
 namespace {
 
 constexpr std::array<std::string_view, 5> kMaskNames{"none", "causal", "window", "window_with_sink", "raw"};
-constexpr std::array<std::string_view, 11> kFeatureNames{
-    "lse",     "bias",      "alibi",      "soft_cap",        "sink",          "dropout",
-    "randval", "bool_mask", "block_mask", "logical_lengths", "column_major_v"};
+constexpr std::array<std::string_view, 15> kFeatureNames{
+    "lse",     "bias",      "alibi",      "soft_cap",        "sink",           "dropout",
+    "randval", "bool_mask", "block_mask", "logical_lengths", "column_major_v", "d_lse",
+    "dbias",   "dsink",     "dslopes"};
+constexpr std::size_t kForwardFeatures = 11;  // the first of them
 constexpr std::array<std::string_view, 2> kModeNames{"batch", "group"};
 constexpr std::array<std::string_view, 2> kMathNames{"fast", "accurate"};
 constexpr std::array<std::string_view, 5> kUnitNames{"f32_fma", "bf16_dot", "amx_bf16", "mma", "wgmma"};
@@ -57,10 +60,10 @@ std::vector<std::string> filled(const Sizes& sizes, const std::vector<std::int64
 }
 
 /// The members by name, those that `any` stands for too.
-template <class E, std::size_t N>
-std::string filled(const Set<E>& set, const std::array<std::string_view, N>& names) {
+template <class E>
+std::string filled(const Set<E>& set, std::span<const std::string_view> names) {
   std::string text;
-  for (std::size_t i = 0; i < N; ++i)
+  for (std::size_t i = 0; i < names.size(); ++i)
     if (set.has(static_cast<E>(i))) text += (text.empty() ? "" : ",") + std::string(names[i]);
   return text;
 }
@@ -83,7 +86,7 @@ Set<Feature> features_of(const Problem& problem) {
   const auto add_if = [&](bool condition, Feature feature) {
     if (condition) used.add(feature);
   };
-  add_if(problem.lse(), Feature::lse);
+  add_if(problem.lse() && problem.operation() == Operation::forward, Feature::lse);  // backward always reads one
   add_if(problem.bias().has_value(), Feature::bias);
   add_if(problem.alibi() != Alibi::none, Feature::alibi);
   add_if(problem.soft_cap() > 0, Feature::soft_cap);
@@ -95,6 +98,10 @@ Set<Feature> features_of(const Problem& problem) {
   add_if(problem.logical_q() || problem.logical_k(), Feature::logical_lengths);
   // Strides of dimensions of size 0 or 1 read as 0, so a stride other than 1 is one that is used.
   add_if(problem.d_v() > 1 && problem.strides(Operand::v).dim != 1, Feature::column_major_v);
+  add_if(problem.d_lse(), Feature::d_lse);
+  add_if(problem.dbias().has_value(), Feature::dbias);
+  add_if(problem.dsink(), Feature::dsink);
+  add_if(problem.dslopes(), Feature::dslopes);
   return used;
 }
 
@@ -108,7 +115,12 @@ std::string_view enum_text(Math math) {
   return kMathNames.at(static_cast<std::size_t>(math));
 }
 
-std::string ForwardSignature::to_string() const {
+template <>
+std::string_view enum_text(Operation operation) {
+  return operation == Operation::forward ? "forward" : "backward";
+}
+
+std::string Signature::to_string() const {
   return fmt::format(
       "{} -> {}, d {}, d_v {}, mode {}, mask {}, features {}, math {}{}", types.to_string(), output_types.to_string(),
       d.to_string(), d_v.to_string(), modes.to_string(), masks.to_string(), features.to_string(), math.to_string(),
@@ -116,7 +128,7 @@ std::string ForwardSignature::to_string() const {
           (tma ? ", by TMA" : ""));
 }
 
-nlohmann::ordered_json ForwardSignature::to_json() const {
+nlohmann::ordered_json Signature::to_json() const {
   return {{"types", json_of(types)},
           {"output_types", json_of(output_types)},
           {"d", json_of(d)},
@@ -132,10 +144,11 @@ nlohmann::ordered_json ForwardSignature::to_json() const {
           {"lengths", json_of(lengths)}};
 }
 
-std::vector<std::string> ForwardSignature::instances(std::string_view pattern) const {
+std::vector<std::string> Signature::instances(std::string_view pattern, Operation operation) const {
   const auto numbers = numbers_in(pattern);
-  const std::string rest =
-      filled(modes, kModeNames) + " " + filled(features, kFeatureNames) + " " + filled(math, kMathNames);
+  const auto names =
+      std::span(kFeatureNames).first(operation == Operation::forward ? kForwardFeatures : kFeatureNames.size());
+  const std::string rest = filled(modes, kModeNames) + " " + filled(features, names) + " " + filled(math, kMathNames);
   std::vector<std::string> lines;
   for (const std::string& dim : filled(d, numbers)) {
     for (const std::string& dim_v : filled(d_v, numbers)) {
@@ -154,12 +167,12 @@ std::string_view name(MathUnit unit) { return kUnitNames.at(static_cast<std::siz
 
 std::string_view name(Schedule schedule) { return schedule == Schedule::tiles ? "tiles" : "split_keys"; }
 
-std::string ForwardAlgorithm::to_string() const {
+std::string Algorithm::to_string() const {
   return fmt::format("{}, {}, {} of {} x {}{}{}", arch.to_string(), name(unit), name(schedule), tile_q, tile_k,
                      notes.empty() ? "" : "; ", notes);
 }
 
-nlohmann::ordered_json ForwardAlgorithm::to_json() const {
+nlohmann::ordered_json Algorithm::to_json() const {
   return {{"arch", arch.to_string()}, {"unit", name(unit)}, {"schedule", name(schedule)},
           {"tile_q", tile_q},         {"tile_k", tile_k},   {"notes", notes}};
 }

@@ -1,0 +1,162 @@
+// The features of attention as the backward pass of the Hopper family meets them: on S^T, whose rows are keys.
+//
+// The thread with this lane holds keys r and r + 8 of a warp's 16 (r = lane / 4), and of every 8 queries the two from
+// 2 * (lane % 4) on:
+//   s[4 * n + 2 * half + e]  =  entry of key first_key + r + 8 * half and query first_query + 8 * n + 2 * (lane % 4) + e
+#pragma once
+
+#include "forward_features.cuh"
+
+namespace heed::kernels {
+
+/// What a thread knows of its two keys under one head.
+template <ForwardFeatures F, class T>
+struct KeyFeatures {
+  int key;  ///< the first; the other is 8 behind
+  float slope;
+  const char* bias;  ///< query 0, key 0
+  const u8* keep;
+  const u8* blocks;
+
+  __device__ __forceinline__ void set(const ForwardParams& p, int b, int head, int first) {
+    key = first;
+    if constexpr (F.alibi) slope = p.slopes[b * p.slope_steps.batch + head * p.slope_steps.head] * kLog2e;
+    if constexpr (F.bias != BiasType::none) {
+      constexpr int kBytes = F.bias == BiasType::f32 ? 4 : sizeof(typename T::Raw);
+      bias = static_cast<const char*>(p.bias) + (b * p.bias_steps.batch + head * p.bias_steps.head) * kBytes;
+    }
+    if constexpr (F.keep) keep = p.keep + b * p.keep_steps.batch + head * p.keep_steps.head;
+    if constexpr (F.blocks) blocks = p.blocks + b * p.block_steps.batch + head * p.block_steps.head;
+  }
+
+  __device__ __forceinline__ float bias_at(const ForwardParams& p, int i, int j) const {
+    const i64 at = i * p.bias_steps.row + j * p.bias_steps.column;
+    if constexpr (F.bias == BiasType::f32) return load<f32>(bias, at);
+    return load<T>(bias, at);
+  }
+  __device__ __forceinline__ bool kept(const ForwardParams& p, int i, int j) const {
+    bool seen = true;
+    if constexpr (F.keep) seen = keep[i * p.keep_steps.row + j * p.keep_steps.column] != 0;
+    if constexpr (F.blocks)
+      seen = seen && blocks[i / p.block_q * p.block_steps.row + j / p.block_k * p.block_steps.column] != 0;
+    return seen;
+  }
+};
+
+/// The blocks of kM queries that see some of the keys [first_key, end_key): [first, end), at least one, so that dK and
+/// dV of keys that nobody sees are written, too.
+struct QueryBlocks {
+  int first, end;
+};
+template <ForwardFeatures F, int kM>
+HEED_DEVICE QueryBlocks query_blocks(const Sequence& q, int first_key, int end_key) {
+  int first = 0, end = q.s_q;
+  if constexpr (F.mask != MaskShape::none) first = max(first_key - q.x + 1, 0);
+  if constexpr (F.mask == MaskShape::window)
+    if (first_key >= q.sink) end = min(end, min(end_key, q.s_k) + q.y - 1);
+  const int last = max((q.s_q + kM - 1) / kM - 1, 0);
+  QueryBlocks blocks;
+  blocks.first = min(first / kM, last);
+  blocks.end = max(min((end + kM - 1) / kM, last + 1), blocks.first + 1);
+  return blocks;
+}
+
+/// Whether some query of a block of kM does not see some of the 64 keys from first_key on.
+template <ForwardFeatures F, int kM>
+HEED_DEVICE bool hides_some(const Sequence& q, int first_query, int first_key) {
+  bool hides = first_key + 64 > q.s_k;
+  if constexpr (F.mask != MaskShape::none) hides = hides || first_key + 63 >= first_query + q.x;
+  if constexpr (F.mask == MaskShape::window) hides = hides || first_query + kM - q.y > first_key;
+  return hides;
+}
+
+/// -inf where a key is hidden from a query: a mark, no score yet. Rows behind the end of the sequence need none: their
+/// LSE is +inf.
+template <ForwardFeatures F, class T, int R>
+HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatures<F, T>& keys, float (&s)[R],
+                      int first_query, int lane) {
+  constexpr int kAll = 1 << 30;
+  const int query0 = first_query + lane % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int j = keys.key + 8 * half;
+    // Queries [begin, end) from query0 on see the key.
+    int begin = j >= q.s_k ? kAll : -kAll, end = kAll;
+    if constexpr (F.mask != MaskShape::none)
+      if (j < q.s_k) begin = j - q.x + 1 - query0;
+    if constexpr (F.mask == MaskShape::window)
+      if (j >= q.sink) end = j + q.y - query0;
+#pragma unroll
+    for (int n = 0; n < R / 4; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        bool hidden = 8 * n + e < begin;
+        if constexpr (F.mask == MaskShape::window) hidden = hidden || 8 * n + e >= end;
+        if (hidden) s[4 * n + 2 * half + e] = -HEED_INFINITY;
+      }
+  }
+  if constexpr (F.bit_masks()) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int j = keys.key + 8 * half;
+      if (j >= q.s_k) continue;
+#pragma unroll
+      for (int n = 0; n < R / 4; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int i = query0 + 8 * n + e;
+          if (i < q.s_q && !keys.kept(p, i, j)) s[4 * n + 2 * half + e] = -HEED_INFINITY;
+        }
+    }
+  }
+}
+
+/// A product of a query and a key -> its score in log2 units, and how fast the score grows with scale * product.
+struct Score {
+  float value, slope;
+};
+template <ForwardFeatures F, class T>
+HEED_DEVICE Score score_of(const ForwardParams& p, const Sequence& q, const KeyFeatures<F, T>& keys, float product, int i,
+                           int j) {
+  Score score{0.0f, 1.0f};
+  if constexpr (F.soft_cap) {
+    const float t = tanh_anywhere(product * (p.scale / p.soft_cap));
+    score.value = t * (p.soft_cap * kLog2e);
+    score.slope = __fmaf_rn(-t, t, 1.0f);
+  } else {
+    score.value = __fmul_rn(product, p.scale_log2);
+  }
+  if constexpr (F.bias != BiasType::none)
+    if (i < q.s_q && j < q.s_k) score.value = __fmaf_rn(keys.bias_at(p, i, j), kLog2e, score.value);
+  if constexpr (F.alibi) score.value = __fmaf_rn(-keys.slope, fabsf(float(i + q.s_k - q.s_q - j)), score.value);
+  if (F.hides() || F.own_lengths) score.value = product == -HEED_INFINITY ? -HEED_INFINITY : score.value;
+  return score;
+}
+
+/// The random words of a thread's eight entries of 16 queries by 16 keys, word 2 * (query half) + (key half) in the
+/// place e: of the queries 2 * (lane % 4) + e. Lanes with neighbouring keys share two calls of Philox.
+struct DropWords {
+  u32 word[2][2];  ///< [e][query half]: the key halves in the low and the high 16 bits
+
+  __device__ __forceinline__ void draw(const DropKey& key, u32 head_index, u32 first_query, u32 first_key, u32 lane) {
+    const u32 odd = lane / 4 % 2;  // the parity of this thread's keys
+    const Philox mine = philox(first_key / 16 * 4 + lane / 8, first_query / 16 * 8 + lane % 4 * 2 + odd, head_index,
+                               key.offset, key.k0, key.k1);
+    // Mine are the words of query 2 * (lane % 4) + odd for an even key (low halves) and its odd neighbour (high halves).
+    const u32 even_keys[2] = {__byte_perm(mine.x, mine.y, 0x5410), __byte_perm(mine.z, mine.w, 0x5410)};
+    const u32 odd_keys[2] = {__byte_perm(mine.x, mine.y, 0x7632), __byte_perm(mine.z, mine.w, 0x7632)};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const u32 kept = odd ? odd_keys[i] : even_keys[i];
+      const u32 other = __shfl_xor_sync(0xffffffffu, odd ? even_keys[i] : odd_keys[i], 4);
+      word[0][i] = odd ? other : kept;
+      word[1][i] = odd ? kept : other;
+    }
+  }
+  /// Whether the entry s[8 * t + 4 * query_half + 2 * key_half + e] is lost.
+  __device__ __forceinline__ bool lost(int query_half, int key_half, int e, u32 threshold) const {
+    return (word[e][query_half] >> (16 * key_half) & 0xffff) < threshold;
+  }
+};
+
+}  // namespace heed::kernels

@@ -1,0 +1,558 @@
+// Backward attention for sm_90a: the main kernel. docs/kernels/backward.md tells the schedule.
+//
+// A tile is 128 keys of one K/V head. K and V stay in shared memory; the loop runs over the query heads of the group and
+// over the blocks of queries that see some of the keys:
+//   S^T = K Q^T,  P^T = 2^(S^T - LSE),  dP^T = V dO^T,  dS^T = P^T (dP^T - D),
+//   dV += P^T dO,  dK += dS^T Q  (P^T, dS^T from registers),  dQ += dS K  (dS through shared memory)
+//
+// Warpgroup 0: warp 0 copies by TMA; one thread each of warps 1 and 2 adds every other block of dQ to the sum in global
+// memory.
+// Warpgroups 1 and 2 compute 64 keys each: rows of S^T, so that P^T and dS^T are already the left operand of dV and dK.
+// dQ needs the keys of both: dS goes through shared memory, each warpgroup multiplies one half of dQ and hands it over
+// in f32, in the order of the accumulator's fragments, which hopper_backward_rows.cuh sorts.
+#pragma once
+
+#include "hopper_backward_config.h"
+#include "hopper_backward_tiles.cuh"
+#include "mma.cuh"
+#include "ptx.cuh"
+#include "ring.cuh"
+#include "wgmma.cuh"
+
+namespace heed::kernels {
+
+// This warpgroup's half of dQ [tile_q x d] = dS [tile_q x 128 keys] K [128 keys x d]
+template <HopperBackwardConfig C, class T>
+HEED_DEVICE void multiply_dq(float (&c)[C.dq_registers()], u64 ds, u64 k) {
+  if constexpr (C.transposed_dq()) {
+    constexpr int kRows = C.d == 64 ? C.tile_q / 2 : C.tile_q;
+    WgmmaMajor<T, kRows>::template first<true, false>(c, k, ds);
+#pragma unroll
+    for (int i = 1; i < C.kTileK / 16; ++i)
+      WgmmaMajor<T, kRows>::template add<true, false>(c, k + i * (16 * 128 / 16),
+                                                         ds + (i % 4) * 2 + (i / 4) * (C.tile_q * 128 / 16));
+  } else {
+    WgmmaMajor<T, 64>::template first<false, true>(c, ds, k);
+#pragma unroll
+    for (int i = 1; i < C.kTileK / 16; ++i)
+      WgmmaMajor<T, 64>::template add<false, true>(c, ds + (i % 4) * 2 + (i / 4) * (C.tile_q * 128 / 16),
+                                                   k + i * (16 * 128 / 16));
+  }
+}
+
+/// The barriers, by their addresses. dq_full: [blocks of even or odd number][warpgroup], dq_empty: [warpgroup].
+template <HopperBackwardConfig C>
+struct BackwardBarriers {
+  u32 k_full, k_empty, v_full, v_empty, dq_full, dq_empty, q_full, q_empty, o_full, o_empty, ds_full, ds_empty;
+
+  __device__ __forceinline__ explicit BackwardBarriers(u32 at)
+      : k_full(at),
+        k_empty(at + 8),
+        v_full(at + 16),
+        v_empty(at + 24),
+        dq_full(at + 32),
+        dq_empty(at + 64),
+        q_full(at + 80),
+        q_empty(q_full + 8 * C.kStages),
+        o_full(q_empty + 8 * C.kStages),
+        o_empty(o_full + 8 * C.kStages),
+        ds_full(o_empty + 8 * C.kStages),
+        ds_empty(ds_full + 8 * C.kStages) {}
+
+  __device__ __forceinline__ void init() const {
+    constexpr int kMathWarps = 8, kAdders = 2;
+    mbarrier_init(k_full, 1);
+    mbarrier_init(k_empty, kMathWarps + kAdders);
+    mbarrier_init(v_full, 1);
+    mbarrier_init(v_empty, kMathWarps);
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(dq_full + 8 * i, kMathWarps / 2);
+      mbarrier_init(dq_full + 16 + 8 * i, kMathWarps / 2);
+      mbarrier_init(dq_empty + 8 * i, 1);
+    }
+    for (int i = 0; i < C.kStages; ++i) {
+      mbarrier_init(q_full + 8 * i, 1);
+      mbarrier_init(q_empty + 8 * i, kMathWarps);
+      mbarrier_init(o_full + 8 * i, 1);
+      mbarrier_init(o_empty + 8 * i, kMathWarps);
+      mbarrier_init(ds_full + 8 * i, kMathWarps);
+      mbarrier_init(ds_empty + 8 * i, kMathWarps);
+    }
+    mbarrier_init_fence();
+  }
+};
+
+/// Adds the dQ of every other block of this thread block's tiles to the sum in global memory. One thread.
+template <HopperBackwardConfig C>
+HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar, const volatile KeyTile* works, u32 base,
+                        u32 parity) {
+  const u32 stage = base + C.dq_at();
+  const u64 keep = keep_in_l2();
+  const i64 blocks_of_head = p.row_space / C.tile_q;
+  u32 number = 0;  // of blocks so far, of all tiles
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    mbarrier_wait(bar.k_full, tile_count & 1);
+    const volatile KeyTile& slot = works[tile_count & 1];
+    const int tile = slot.tile, row_block = slot.row_block;
+    const int steps = (slot.end_block - slot.first_block) * p.forward.group;
+    TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
+    mbarrier_arrive(bar.k_empty);
+    if (tile < 0) break;
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i, ++number, step.next()) {
+      if (number % 2 != parity) continue;
+      const i64 at = step.head * blocks_of_head + row_block + step.block;
+#pragma unroll
+      for (u32 w = 0; w < 2; ++w) {
+        mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
+        // All tiles before this one have the block, too, and come before. Relaxed is enough: sums are made in the second-
+        // level cache, and an add has arrived there before its turn is given away.
+        if (C.ordered && w == 0) {
+          while (load_relaxed(p.turns + 2 * at) != u32(tile)) {
+          }
+        }
+        bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
+                 keep);
+        tma_store_commit();
+      }
+      tma_store_wait_read<1>();
+      mbarrier_arrive(bar.dq_empty);
+      tma_store_wait_read<0>();
+      mbarrier_arrive(bar.dq_empty + 8);
+      if (C.ordered) {
+        tma_store_wait<0>();
+        store_relaxed(p.turns + 2 * at, u32(tile) + 1);
+      }
+    }
+  }
+  tma_store_wait<0>();
+}
+
+/// Copies the tiles of this thread block into shared memory. One thread.
+template <HopperBackwardConfig C>
+HEED_DEVICE void copy_tiles(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
+                            const TensorMap& map_v, const BackwardParams& p, const BackwardBarriers<C>& bar,
+                            volatile KeyTile* works, u32 base) {
+  const u64 once = drop_from_l2(), keep = keep_in_l2();
+  const i64 blocks_of_head = p.row_space / C.tile_q;
+  Ring<C.kStages> q, o;
+  KeyTileSearch<C> search;
+  int tile = blockIdx.x;
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    const u32 phase = tile_count & 1;
+    KeyTile work{};
+    const bool done = !search.find(p, tile, work);
+    auto load = [&](u32 to, const TensorMap* map, u32 barrier, int row, int head, int batch, u32 panel,
+                    u64 policy) __attribute__((always_inline)) {
+#pragma unroll
+      for (int i = 0; i < C.panels(); ++i) tma_load(to + i * panel, map, barrier, i * 64, row, head, batch, policy);
+    };
+    auto load_q = [&](int block, int head) __attribute__((always_inline)) {
+      mbarrier_wait(bar.q_empty + 8 * q.stage, q.phase ^ 1);
+      const u32 barrier = bar.q_full + 8 * q.stage;
+      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
+      load(base + C.q_at() + q.stage * C.q_bytes(), &map_q, barrier, work.q_row + block * C.tile_q,
+           head * p.q_map.head, work.batch * p.q_map.batch, C.tile_q * 128, keep);
+      bulk_load(base + C.lse_at() + q.stage * (C.tile_q * 4),
+                p.row_lse + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
+      q.next();
+    };
+    auto load_o = [&](int block, int head) __attribute__((always_inline)) {
+      mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
+      const u32 barrier = bar.o_full + 8 * o.stage;
+      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
+      load(base + C.o_at() + o.stage * C.q_bytes(), &map_do, barrier, work.q_row + block * C.tile_q,
+           head * p.d_o_map.head, work.batch * p.d_o_map.batch, C.tile_q * 128, keep);
+      bulk_load(base + C.dot_at() + o.stage * (C.tile_q * 4),
+                p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
+      o.next();
+    };
+    u32 ticket = 0;
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
+    if (!done) {
+      ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
+      load_q(step.block, step.head);
+      mbarrier_wait(bar.v_empty, phase ^ 1);
+      mbarrier_arrive_expect(bar.v_full, C.k_bytes());
+      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, work.head * p.v_map.head,
+           work.batch * p.v_map.batch, C.kTileK * 128, once);
+      load_o(step.block, step.head);
+    }
+    mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
+    works[phase].set(work, done);
+    if (done) {
+      mbarrier_arrive(bar.k_full);
+      break;
+    }
+    mbarrier_arrive_expect(bar.k_full, C.k_bytes());
+    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, work.head * p.k_map.head,
+         work.batch * p.k_map.batch, C.kTileK * 128, once);
+    const int steps = (work.end_block - work.first_block) * p.forward.group;
+#pragma unroll 1
+    for (int i = 1; i < steps; ++i) {
+      step.next();
+      load_q(step.block, step.head);
+      load_o(step.block, step.head);
+    }
+    tile = int(gridDim.x + ticket);
+  }
+}
+
+template <HopperBackwardConfig C>
+HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
+                                 const TensorMap& map_v, const TensorMap& map_dk, const TensorMap& map_dv,
+                                 const BackwardParams& params) {
+  static_assert(C.impossible() == nullptr);
+  using T = typename TagOf<C.type>::Type;
+  static constexpr ForwardFeatures F = C.features;
+  constexpr int kM = C.tile_q, kN = C.kTileK;
+  constexpr bool kAhead = C.pipeline == BackwardPipeline::ahead;
+  constexpr u32 kMeeting = 1, kZeroing = 2;  // named barriers of both math warpgroups
+  const ForwardParams& p = params.forward;
+
+  extern __shared__ __align__(1024) u8 heed_shared[];
+  const u32 base = shared_address(heed_shared);
+  const BackwardBarriers<C> bar(base + C.barriers_at());
+  volatile KeyTile* const works = reinterpret_cast<volatile KeyTile*>(heed_shared + C.work_at());  // of two tiles
+  const u32 warpgroup = warp_uniform(threadIdx.x / 128);
+
+  if (threadIdx.x == 0) {
+    tma_prefetch(&map_q);
+    tma_prefetch(&map_do);
+    tma_prefetch(&map_k);
+    tma_prefetch(&map_v);
+    bar.init();
+  }
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    fewer_registers<C.copy_registers()>();
+    const u32 role = warp_uniform(threadIdx.x / 32);
+    if (role > 2 || !elect_one()) return;
+    if (role == 0) {
+      copy_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
+    } else {
+      add_dq<C>(params, bar, works, base, role - 1);
+    }
+    return;
+  }
+
+  more_registers<C.math_registers()>();
+  const u32 w = warpgroup - 1, lane = threadIdx.x % 32, warp = warp_uniform(threadIdx.x / 32 % 4);
+  constexpr u32 kQPanel = kM * 128, kKPanel = kN * 128;
+  const u32 half_rows = w * 64 * 128;  // bytes of 64 rows in a panel
+  const u64 k_rows = swizzled_operand(base + half_rows, 16);               // this warpgroup's keys
+  const u64 v_rows = swizzled_operand(base + C.v_at() + half_rows, 16);
+  const u64 k_columns = swizzled_operand(base + (C.d == 128 ? w * kKPanel : 0), 16);  // all keys, its columns of dQ
+  const u64 q_rows = swizzled_operand(base + C.q_at(), 16), o_rows = swizzled_operand(base + C.o_at(), 16);
+  const u64 q_columns = swizzled_operand(base + C.q_at(), kQPanel), o_columns = swizzled_operand(base + C.o_at(), kQPanel);
+  const u64 ds_rows = swizzled_operand(base + C.ds_at() + (C.d == 64 ? w * (kM / 2) * 128 : 0), 16);  // its rows of dQ
+  // Addresses of a thread. Where registers are short they are made anew for every use.
+  constexpr bool kShort = kM > 64 || F.weight() > 1;
+  auto my_lane = [&]() __attribute__((always_inline)) { return kShort ? fresh(lane) : lane; };
+  auto ds_to = [&](u32 stage) __attribute__((always_inline)) {
+    const u32 l = my_lane();
+    return base + C.ds_at() + stage * C.ds_bytes() + w * kQPanel + ((l & 7) + (l >> 4) * 8) * 128 +
+           (((2 * warp + ((l >> 3) & 1)) ^ (l & 7)) * 16);
+  };
+  auto dq_stage = [&]() __attribute__((always_inline)) {
+    return base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512);
+  };
+  auto of_queries = [&](u32 at, u32 stage) __attribute__((always_inline)) {  // this thread's in 16 LSEs or Ds
+    return base + at + stage * (kM * 4) + my_lane() % 4 * 16;
+  };
+
+  float dk[C.d / 2], dv[C.d / 2], s[kM / 2], dp[kM / 2], dq[C.dq_registers()];
+  u32 weights[kM / 4], ds[kM / 4];
+  // Of this block's Q, dO and dS. The stages alternate, so that `stage` is also the parity of the blocks' number.
+  u32 stage = 0, phase = 0;
+  static_assert(C.kStages == 2);
+  auto next_block = [&]() __attribute__((always_inline)) {
+    stage = fresh(stage ^ 1);  // or else every address that depends on it would have a register of its own
+    phase ^= stage ^ 1;
+  };
+  Sequence sequence{};
+  int key0 = 0;  // first key of this warpgroup
+  u32 batch = 0;
+  const DropKey drop_keys = F.dropout ? drop_key(p) : DropKey{};
+
+  auto arrive = [&](u32 barrier) __attribute__((always_inline)) {
+    if (lane == 0) mbarrier_arrive(barrier);
+  };
+  auto issue_s = [&](u32 stage) __attribute__((always_inline)) {
+    wgmma_fence();
+    multiply_scores<C, T>(s, k_rows, q_rows + stage * (C.q_bytes() / 16));
+    wgmma_commit();
+  };
+  auto issue_dp = [&](u32 stage) __attribute__((always_inline)) {
+    wgmma_fence();
+    multiply_scores<C, T>(dp, v_rows, o_rows + stage * (C.q_bytes() / 16));
+    wgmma_commit();
+  };
+  auto issue_dv = [&](u32 stage) __attribute__((always_inline)) {
+    wgmma_fence();
+    multiply_gradient<C, T>(dv, weights, o_columns + stage * (C.q_bytes() / 16));
+    wgmma_commit();
+  };
+  auto issue_dk = [&](u32 stage) __attribute__((always_inline)) {
+    wgmma_fence();
+    multiply_gradient<C, T>(dk, ds, q_columns + stage * (C.q_bytes() / 16));
+    wgmma_commit();
+  };
+  auto issue_dq = [&](u32 stage) __attribute__((always_inline)) {
+    wgmma_fence();
+    multiply_dq<C, T>(dq, ds_rows + stage * (C.ds_bytes() / 16), k_columns);
+    wgmma_commit();
+  };
+
+  // Rows [first, rows) of a tile of `rows` rows are not the sequence's: zeros, so that 0 * NaN is not made of them. Both
+  // warpgroups come by here.
+  auto zero_rows = [&](u32 at, int first, int rows) __attribute__((always_inline)) {
+    const int thread = threadIdx.x - 128;
+    const int chunks = (rows - first) * 8 * C.panels();
+#pragma unroll 1
+    for (int i = thread; i < chunks; i += 256)
+      store_shared_zero_16(at + (i / 8 % C.panels()) * (rows * 128) + (first + i / (8 * C.panels())) * 128 + i % 8 * 16);
+    fence_shared_for_async();
+    barrier_sync(kZeroing, 256);
+  };
+  auto wait_q = [&](int block) __attribute__((always_inline)) {
+    mbarrier_wait(bar.q_full + 8 * stage, phase);
+    const int rows = sequence.s_q - block * kM;
+    if (F.own_lengths && rows < kM) zero_rows(base + C.q_at() + stage * C.q_bytes(), rows, kM);
+  };
+  auto wait_o = [&](int block) __attribute__((always_inline)) {
+    mbarrier_wait(bar.o_full + 8 * stage, phase);
+    const int rows = sequence.s_q - block * kM;
+    if (F.own_lengths && rows < kM) zero_rows(base + C.o_at() + stage * C.q_bytes(), rows, kM);
+  };
+
+  auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
+    make_weights<C, T>(p, sequence, batch, head, block * kM, key0, warp, my_lane(), drop_keys,
+                       of_queries(C.lse_at(), stage), s, weights);
+  };
+  auto gradients = [&]() __attribute__((always_inline)) {
+    make_gradients<C, T>(p, of_queries(C.dot_at(), stage), s, dp, ds);
+  };
+  auto write_ds = [&]() __attribute__((always_inline)) {
+    const u32 to = ds_to(stage);
+#pragma unroll
+    for (int i = 0; i < kM / 16; ++i)
+      store_transposed_x4(to + i * (16 * 128), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
+                          ds[4 * i + 3]);
+    fence_shared_for_async();
+  };
+  auto share_ds = [&]() __attribute__((always_inline)) {
+    mbarrier_wait(bar.ds_empty + 8 * stage, phase ^ 1);
+    write_ds();
+    __syncwarp();
+    arrive(bar.ds_full + 8 * stage);
+  };
+  auto wait_ds = [&](u32 stage, u32 phase) __attribute__((always_inline)) {
+    mbarrier_wait(bar.ds_full + 8 * stage, phase);
+  };
+  auto hand_over_dq = [&](u32 stage) __attribute__((always_inline)) {
+    mbarrier_wait(bar.dq_empty + 8 * w, stage ^ 1);
+
+    const u32 to = dq_stage() + my_lane() * 16;
+#pragma unroll
+    for (int j = 0; j < C.dq_chunks(); ++j) {
+      const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      store_shared(to + j * 512, four);
+    }
+    fence_shared_for_async();
+    __syncwarp();
+    arrive(bar.dq_full + 16 * stage + 8 * w);
+  };
+
+  // dV or dK of this warp's 16 keys, times `factor` -> 16 bits -> the dQ staging memory -> global memory.
+  auto store = [&](const float (&x)[C.d / 2], const TensorMap* map, const MapSteps& map_steps, void* out,
+                   const Steps& steps, int columns, float factor, const KeyTile& work) __attribute__((always_inline)) {
+    constexpr int kAtOnce = C.dq_chunks() * 512 / (16 * 128) < C.panels() ? C.dq_chunks() * 512 / (16 * 128) : C.panels();
+    const int first_key = work.tile * kN + int(w) * 64 + int(warp) * 16, rows = work.s_k - first_key;
+    const u32 at = dq_stage(), to = at + ((lane & 7) + (lane & 8)) * 128;
+#pragma unroll
+    for (int panel = 0; panel < C.panels(); ++panel) {
+#pragma unroll
+      for (int group = 0; group < 8; group += 2) {
+        const float* four = x + 4 * (panel * 8 + group);
+        store_matrix_x4(to + panel % kAtOnce * (16 * 128) + (((group + (lane >> 4)) ^ (lane & 7)) * 16),
+                        pack<T>(four[0] * factor, four[1] * factor), pack<T>(four[2] * factor, four[3] * factor),
+                        pack<T>(four[4] * factor, four[5] * factor), pack<T>(four[6] * factor, four[7] * factor));
+      }
+      if (panel % kAtOnce != kAtOnce - 1) continue;
+      const int first_panel = panel + 1 - kAtOnce;
+      if (!F.own_lengths || rows >= 16) {
+        fence_shared_for_async();
+        __syncwarp();
+        if (lane == 0) {
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i)
+            tma_store(map, at + i * (16 * 128), (first_panel + i) * 64, work.k_row + first_key,
+                      work.head * map_steps.head, work.batch * map_steps.batch);
+          tma_store_commit();
+          tma_store_wait_read<0>();
+        }
+        __syncwarp();
+      } else {  // the rows behind belong to somebody else: written one by one
+        __syncwarp();
+        u16* const to_rows = static_cast<u16*>(out) + work.batch * steps.batch + work.head * steps.head;
+#pragma unroll 1
+        for (int i = lane; i < rows * 8 * kAtOnce; i += 32) {
+          const int chunk = i % 8, row = i / 8 % rows, which = i / 8 / rows;
+          const int column = (first_panel + which) * 64 + chunk * 8;
+          if (column >= columns) continue;
+          *reinterpret_cast<uint4*>(to_rows + (work.k_row + first_key + row) * steps.row + column) =
+              load_shared_16(at + which * (16 * 128) + row * 128 + ((chunk ^ (row & 7)) * 16));
+        }
+        __syncwarp();
+      }
+    }
+  };
+
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    const u32 tile_phase = tile_count & 1;
+    mbarrier_wait(bar.k_full, tile_phase);
+    volatile KeyTile& slot = works[tile_phase];
+    KeyTile work;
+    work.tile = slot.tile;
+    if (work.tile < 0) break;
+    work.head = slot.head;
+    work.first_block = slot.first_block;
+    work.end_block = slot.end_block;
+    batch = slot.batch;
+    sequence = lengths_of<ForwardFeatures{}>(p, 0);
+    if constexpr (F.own_lengths) {
+      sequence.s_q = slot.s_q;
+      sequence.s_k = slot.s_k;
+    }
+    sequence = with_mask<F>(p, sequence);
+    key0 = work.tile * kN + int(w) * 64;
+    const int keys_here = sequence.s_k - work.tile * kN;
+    if (F.own_lengths && keys_here < kN) zero_rows(base, keys_here, kN);
+    auto wait_v = [&]() __attribute__((always_inline)) {
+      mbarrier_wait(bar.v_full, tile_phase);
+      if (F.own_lengths && keys_here < kN) zero_rows(base + C.v_at(), keys_here, kN);
+    };
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
+    const int steps = (work.end_block - work.first_block) * p.group;
+    // Here and one by one: a copy of an accumulator inside the pipeline would serialise it.
+#pragma unroll
+    for (int i = 0; i < C.d / 2; ++i) {
+      asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dk[i]));
+      asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dv[i]));
+    }
+
+    if constexpr (!kAhead) {
+      wait_v();
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) {
+        wait_q(step.block);
+        issue_s(stage);
+        wait_o(step.block);
+        issue_dp(stage);
+        wgmma_wait<1>(s);
+        exponentials(step.block, step.head);
+        wgmma_wait<0>(dp);
+        gradients();
+        issue_dv(stage);
+        write_ds();
+        barrier_sync(kMeeting, 256);
+        issue_dq(stage);
+        wgmma_wait<1>(dv);
+        arrive(bar.o_empty + 8 * stage);
+        issue_dk(stage);
+        wgmma_wait<1>(dq);
+        hand_over_dq(stage);
+        wgmma_wait<0>(dk);
+        arrive(bar.q_empty + 8 * stage);
+        next_block();
+        step.next();
+      }
+      arrive(bar.k_empty);
+      arrive(bar.v_empty);
+    } else {
+      wait_q(step.block);
+      issue_s(stage);
+      wait_v();
+      wait_o(step.block);
+      issue_dp(stage);
+      wgmma_wait<1>(s);
+      exponentials(step.block, step.head);
+      issue_dv(stage);
+      wgmma_wait<1>(dp);
+      gradients();
+      share_ds();
+      wgmma_wait<0>(dv);
+      // The loop is cut where nothing is in flight: were S or dP, ptxas would serialise all wgmma; were dV, it would run
+      // out of registers. dQ is two blocks late: the first time a product of stale memory, and ignored.
+      bool real = false;
+#pragma unroll 1
+      for (int left = steps - 1; left > 0; --left) {
+        step.next();
+        const u32 before = stage;
+        next_block();
+        issue_dk(before);
+        if (real) wait_ds(stage, phase ^ 1);
+        issue_dq(stage);
+        wait_q(step.block);
+        if (kM == 80) wgmma_wait<1>(dk);  // frees dS: registers for S
+        issue_s(stage);
+        wgmma_wait<1>(dq);  // and dK
+        arrive(bar.q_empty + 8 * before);
+        arrive(bar.o_empty + 8 * before);
+        if (real) {
+          arrive(bar.ds_empty + 8 * stage);
+          hand_over_dq(stage);
+        }
+        wait_o(step.block);
+        issue_dp(stage);
+        wgmma_wait<1>(s);
+        exponentials(step.block, step.head);
+        issue_dv(stage);
+        wgmma_wait<1>(dp);
+        gradients();
+        share_ds();
+        wgmma_wait<0>(dv);
+        real = true;
+      }
+      arrive(bar.v_empty);
+      arrive(bar.o_empty + 8 * stage);
+      issue_dk(stage);
+      if (real) wait_ds(stage ^ 1, phase ^ stage ^ 1);
+      issue_dq(stage ^ 1);
+      wgmma_wait<0>(dq);
+      if (real) {
+        arrive(bar.ds_empty + 8 * (stage ^ 1));
+        hand_over_dq(stage ^ 1);
+      }
+      wait_ds(stage, phase);
+      issue_dq(stage);
+      wgmma_wait<0>(dq);
+      pin(dk);
+      pin(dv);
+      arrive(bar.k_empty);
+      arrive(bar.q_empty + 8 * stage);
+      arrive(bar.ds_empty + 8 * stage);
+      hand_over_dq(stage);
+      next_block();
+    }
+
+    // The slot is written again only after the tile behind the next.
+    KeyTile done;
+    done.tile = slot.tile;
+    done.head = slot.head;
+    done.batch = slot.batch;
+    done.k_row = slot.k_row;
+    done.s_k = slot.s_k;
+    mbarrier_wait(bar.dq_empty + 8 * w, stage ^ 1);
+
+    store(dv, &map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f, done);
+    store(dk, &map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale, done);
+  }
+}
+
+}  // namespace heed::kernels

@@ -1,0 +1,116 @@
+// How the Hopper backward kernel computes: the knobs, what follows from them, and which of them fit together. Shared by
+// the host and by NVRTC. No includes but the features.
+#pragma once
+
+#include "forward_features.h"
+
+namespace heed::kernels {
+
+/// How a math warpgroup goes from one block of queries to the next.
+enum class BackwardPipeline : int {
+  in_step,  ///< both warpgroups meet at every block: dQ of a block is multiplied as soon as its dS is complete
+  ahead,    ///< S of the next block is issued early and dQ one block late: nobody waits for the other's dS
+};
+
+struct HopperBackwardConfig {
+  Element type = Element::f16;
+  int d = 128;      ///< head dim of all tiles, 64 or 128: a problem's d and d_v may be smaller
+  int tile_q = 64;  ///< queries of a block
+  BackwardPipeline pipeline = BackwardPipeline::in_step;
+  bool ordered = false;  ///< blocks of keys add to a dQ one after the other: the same bits in every run
+  ForwardFeatures features = {};
+
+  static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
+  static constexpr int kTileK = 64 * kWarpgroups;
+  static constexpr int kStages = 2;  ///< of the rings of Q with its LSE, of dO with its D, and of dS
+
+  constexpr int threads() const { return 128 * (kWarpgroups + 1); }
+  constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
+  constexpr int math_registers() const { return features.own_lengths ? 232 : 240; }
+
+  /// Each warpgroup multiplies half of the rows of dQ (d = 64) or of its columns (d = 128). Where the rows are not 64,
+  /// it is dQ^T = K^T dS^T: 64 columns by any number of rows.
+  constexpr bool transposed_dq() const { return (d == 64 ? tile_q / 2 : tile_q) != 64; }
+  constexpr int dq_registers() const { return tile_q * d / 256; }  ///< of a thread
+  constexpr int dq_chunks() const { return dq_registers() / 4; }   ///< of 16 bytes
+  constexpr int dq_half() const { return tile_q * d / 2; }         ///< floats of one warpgroup
+
+  // Shared memory, from its beginning. Tiles are stored as panels of 64 columns = 128 bytes.
+  constexpr int panels() const { return d / 64; }
+  constexpr int k_bytes() const { return kTileK * d * 2; }
+  constexpr int q_bytes() const { return tile_q * d * 2; }
+  constexpr int ds_bytes() const { return tile_q * kTileK * 2; }
+  constexpr int v_at() const { return k_bytes(); }
+  constexpr int q_at() const { return 2 * k_bytes(); }
+  constexpr int o_at() const { return q_at() + kStages * q_bytes(); }
+  constexpr int ds_at() const { return o_at() + kStages * q_bytes(); }    ///< [buffer][warpgroup's 64 keys][query]
+  constexpr int dq_at() const { return ds_at() + kStages * ds_bytes(); }  ///< [warp][chunk][lane][16 bytes]
+  constexpr int lse_at() const { return dq_at() + tile_q * d * 4; }
+  constexpr int dot_at() const { return lse_at() + kStages * tile_q * 4; }
+  constexpr int barriers_at() const { return dot_at() + kStages * tile_q * 4; }
+  constexpr int barriers() const { return 10 + 6 * kStages; }
+  constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
+  constexpr int shared_bytes() const { return work_at() + 2 * 64; }
+
+  /// Which limit this combination breaks; null: it can be compiled.
+  constexpr const char* impossible() const {
+    if (type == Element::f32) return "wgmma multiplies f16 and bf16";
+    if (!(d == 64 && (tile_q == 128 || tile_q == 64)) && !(d == 128 && (tile_q == 64 || tile_q == 80 || tile_q == 32)))
+      return "blocks have 64 or 128 queries for d = 64, and 32, 64 or 80 for d = 128";
+    if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
+    if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
+    return nullptr;
+  }
+
+  friend constexpr bool operator==(const HopperBackwardConfig&, const HopperBackwardConfig&) = default;
+};
+
+/// For head dims of 192 and 256, whose dK and dV do not both fit a warpgroup's registers: one math warpgroup makes P
+/// and dV, the other dS and dK, each of the same 64 keys.
+struct HopperWideBackwardConfig {
+  Element type = Element::f16;
+  int d = 256;           ///< head dim of all tiles, 192 or 256
+  bool ordered = false;  ///< as above
+  ForwardFeatures features = {};
+
+  static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
+  static constexpr int kQStages = 2;
+
+  constexpr int threads() const { return 384; }
+  constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
+  constexpr int math_registers() const { return features.own_lengths ? 232 : 240; }
+  constexpr int panels() const { return d / 64; }
+  /// Panels of dQ that a warpgroup multiplies, one after the other.
+  constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
+  static constexpr bool transposed_dq() { return false; }
+  static constexpr int dq_chunks() { return 8; }  ///< of 16 bytes: a thread's part of a panel of dQ
+  constexpr int o_stages() const { return d == 256 ? 1 : 2; }
+
+  // Shared memory, from its beginning.
+  constexpr int tile_bytes() const { return panels() * kPanel; }  ///< of Q, K, V and dO alike
+  constexpr int v_at() const { return tile_bytes(); }
+  constexpr int q_at() const { return 2 * tile_bytes(); }
+  constexpr int o_at() const { return q_at() + kQStages * tile_bytes(); }
+  constexpr int p_at() const { return o_at() + o_stages() * tile_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]
+  constexpr int ds_at() const { return p_at() + 64 * 64 * 4; }               ///< two buffers
+  constexpr int dq_at() const { return ds_at() + 2 * kPanel; }               ///< one panel for each warpgroup
+  constexpr int lse_at() const { return dq_at() + 2 * 64 * 64 * 4; }
+  constexpr int dot_at() const { return lse_at() + kQStages * tile_q * 4; }
+  constexpr int barriers_at() const { return dot_at() + o_stages() * tile_q * 4; }
+  constexpr int barriers() const { return 14 + 2 * kQStages + 2 * o_stages(); }
+  constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
+  constexpr int shared_bytes() const { return work_at() + 2 * 64; }
+
+  /// Which limit this combination breaks; null: it can be compiled.
+  constexpr const char* impossible() const {
+    if (type == Element::f32) return "wgmma multiplies f16 and bf16";
+    if (d != 192 && d != 256) return "d is 192 or 256";
+    if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
+    if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
+    return nullptr;
+  }
+
+  friend constexpr bool operator==(const HopperWideBackwardConfig&, const HopperWideBackwardConfig&) = default;
+};
+
+}  // namespace heed::kernels

@@ -1,0 +1,153 @@
+// Before and after the Hopper backward kernel, one thread block for tile_q rows of one head.
+//   before: D = rowsum(dO * O) - dLSE, the LSE in log2 units, and zeros where dQ will be summed
+//   after:  the sum of dQ, in the order of the accumulator's fragments -> rows of 16 bits
+#pragma once
+
+#include "hopper_backward_config.h"
+#include "hopper_backward_tiles.cuh"
+
+namespace heed::kernels {
+
+constexpr int kRowThreads = 256;
+
+/// The rows of one thread block: rows [first_row, first_row + tile_q) of a sequence, of which `rows` are its own.
+struct RowBlock {
+  int head, batch;
+  int q_row;      ///< physical row of the first
+  int first_row;
+  int rows;       ///< may be below 0
+  i64 block;      ///< in the workspace, of all heads'
+};
+template <auto C>
+HEED_DEVICE RowBlock row_block_here(const BackwardParams& params) {
+  constexpr ForwardFeatures F = C.features;
+  const ForwardParams& p = params.forward;
+  // Neighbours are the heads of the same rows: they are neighbours in memory, too.
+  const int blocks = int(params.row_space / C.tile_q), at = blockIdx.x / p.heads, head = blockIdx.x - at * p.heads;
+  int low = 0;
+  if (F.own_lengths && p.start_q.data) {  // the last sequence that begins at or before this block
+    int high = p.batch;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (row_block_of<F, C.tile_q>(params, middle) <= at) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+  } else {
+    low = at / params.row_blocks;
+  }
+  const Sequence q = lengths_of<F>(p, low);
+  RowBlock r;
+  r.head = head;
+  r.batch = low;
+  r.first_row = (at - row_block_of<F, C.tile_q>(params, low)) * C.tile_q;
+  r.q_row = q.q_row + r.first_row;
+  r.rows = q.s_q - r.first_row;
+  r.block = i64(head) * blocks + at;
+  return r;
+}
+
+/// Two elements of 16 bits, the products of both with two others.
+template <class T>
+HEED_DEVICE float dot_of_two(u32 a, u32 b) {
+  return to_float<T>(u16(a)) * to_float<T>(u16(b)) + to_float<T>(u16(a >> 16)) * to_float<T>(u16(b >> 16));
+}
+
+template <auto C>
+HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
+  using T = typename TagOf<C.type>::Type;
+  constexpr int kLanes = C.d <= 128 ? C.d / 8 : 32, kRows = kRowThreads / kLanes, kM = C.tile_q;  // 8 columns a lane
+  const ForwardParams& p = params.forward;
+  const RowBlock here = row_block_here<C>(params);
+  const int lane = threadIdx.x % kLanes, row0 = threadIdx.x / kLanes;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *params.counter = 0;
+  if (C.ordered && threadIdx.x < 2) params.turns[2 * here.block + threadIdx.x] = 0;
+
+  const u16* const o = static_cast<const u16*>(p.o) + here.batch * p.o_steps.batch + here.head * p.o_steps.head;
+  const u16* const d_o =
+      static_cast<const u16*>(params.d_o) + here.batch * params.d_o_steps.batch + here.head * params.d_o_steps.head;
+  constexpr int kRounds = (kM + kRows - 1) / kRows;
+  uint4 a[kRounds], b[kRounds];
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    const int row = row0 + i * kRows;
+    a[i] = b[i] = make_uint4(0, 0, 0, 0);
+    if (row < here.rows && row < kM && lane * 8 < p.d_v) {
+      a[i] = *reinterpret_cast<const uint4*>(o + i64(here.q_row + row) * p.o_steps.row + lane * 8);
+      b[i] = *reinterpret_cast<const uint4*>(d_o + i64(here.q_row + row) * params.d_o_steps.row + lane * 8);
+    }
+  }
+  uint4* const sum = reinterpret_cast<uint4*>(params.dq_sum) + here.block * (kM * C.d / 4);
+#pragma unroll
+  for (int i = 0; i < kM * C.d / 4 / kRowThreads; ++i) sum[i * kRowThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    float dot = dot_of_two<T>(a[i].x, b[i].x) + dot_of_two<T>(a[i].y, b[i].y) + dot_of_two<T>(a[i].z, b[i].z) +
+                dot_of_two<T>(a[i].w, b[i].w);
+#pragma unroll
+    for (int step = kLanes / 2; step > 0; step /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, step);
+    const int row = row0 + i * kRows;
+    if (lane != 0 || row >= kM) continue;
+    float lse = HEED_INFINITY;
+    if (row < here.rows) {
+      lse = p.lse[here.batch * p.lse_steps.batch + here.head * p.lse_steps.head +
+                  i64(here.q_row + row) * p.lse_steps.row];
+      lse = lse == -HEED_INFINITY ? HEED_INFINITY : lse * kLog2e;
+      if (params.d_lse)
+        dot -= params.d_lse[here.batch * params.d_lse_steps.batch + here.head * params.d_lse_steps.head +
+                            i64(here.q_row + row) * params.d_lse_steps.row];
+    }
+    // In each 16 the order in which a thread of the main kernel wants them: its four side by side.
+    const i64 to = here.block * kM + row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
+    params.row_lse[to] = lse;
+    params.row_dot[to] = dot;
+  }
+}
+
+template <auto C>
+HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
+  using T = typename TagOf<C.type>::Type;
+  constexpr int kM = C.tile_q, kPitch = C.d / 2 + 4;  // words of a row
+  __shared__ u32 words[kM * kPitch];
+  const ForwardParams& p = params.forward;
+  const RowBlock here = row_block_here<C>(params);
+  if (here.rows <= 0) return;
+  constexpr int kChunks = kM * C.d / 4 / kRowThreads;
+  const float4* const sum = reinterpret_cast<const float4*>(params.dq_sum) + here.block * (kM * C.d / 4);
+  float4 four[kChunks];
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) four[i] = sum[i * kRowThreads + threadIdx.x];
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    // Chunk number -> lane, chunk of the thread, warp: as the main kernel stored them.
+    const int at = i * kRowThreads + threadIdx.x, lane = at % 32, j = at / 32 % C.dq_chunks(), part = at / 32 / C.dq_chunks();
+    const u32 a = pack<T>(four[i].x * p.scale, four[i].y * p.scale), b = pack<T>(four[i].z * p.scale, four[i].w * p.scale);
+    if constexpr (C.transposed_dq()) {  // neighbours are two rows of dQ; the second pair is 8 columns on
+      const int row = (C.d == 64 ? part / 4 * (kM / 2) : 0) + j * 8 + lane % 4 * 2;
+      u16* const to = reinterpret_cast<u16*>(&words[row * kPitch]) + (C.d == 64 ? part % 4 : part) * 16 + lane / 4;
+      to[0] = u16(a);
+      to[2 * kPitch] = u16(a >> 16);
+      to[8] = u16(b);
+      to[2 * kPitch + 8] = u16(b >> 16);
+    } else {  // neighbours are two columns; the second pair is 8 rows below
+      const int row = (C.d == 64 ? part / 4 * 64 : 0) + part % 4 * 16 + lane / 4;
+      const int word = (C.d == 64 ? 0 : part / 4 * 32) + j * 4 + lane % 4;
+      words[row * kPitch + word] = a;
+      words[(row + 8) * kPitch + word] = b;
+    }
+  }
+  __syncthreads();
+  constexpr int kLanes = C.d <= 128 ? C.d / 8 : 32, kRows = kRowThreads / kLanes;
+  const int lane = threadIdx.x % kLanes;
+  u16* const dq = static_cast<u16*>(params.dq) + here.batch * params.dq_steps.batch + here.head * params.dq_steps.head;
+#pragma unroll
+  for (int row = threadIdx.x / kLanes; row < kM; row += kRows)
+    if (row < here.rows && lane * 8 < p.d)
+      *reinterpret_cast<uint4*>(dq + i64(here.q_row + row) * params.dq_steps.row + lane * 8) =
+          *reinterpret_cast<const uint4*>(&words[row * kPitch + lane * 4]);
+}
+
+}  // namespace heed::kernels

@@ -1,0 +1,207 @@
+// What the Hopper backward kernels compute when, and the products that they share. C is the configuration of any of them.
+#pragma once
+
+#include "backward_features.cuh"
+#include "backward_params.h"
+#include "mma.cuh"
+#include "wgmma.cuh"
+
+namespace heed::kernels {
+
+/// A tile of keys, as the copying warp hands it to the others together with its K.
+struct alignas(64) KeyTile {
+  int tile;  ///< -1: no more work
+  int head, batch;
+  int q_row, k_row, s_q, s_k;  ///< of its sequence
+  int first_block, end_block;  ///< of queries
+  int row_block;               ///< of the sequence's first query, in the workspace
+
+  __device__ __forceinline__ void set(const KeyTile& work, bool done) volatile {
+    tile = done ? -1 : work.tile;
+    head = work.head;
+    batch = work.batch;
+    q_row = work.q_row;
+    k_row = work.k_row;
+    s_q = work.s_q;
+    s_k = work.s_k;
+    first_block = work.first_block;
+    end_block = work.end_block;
+    row_block = work.row_block;
+  }
+};
+
+/// Where the rows of batch entry b begin in the workspace, in blocks of kM. Group mode: sequences begin at whole blocks,
+/// and each has one more than its rows fill.
+template <ForwardFeatures F, int kM>
+HEED_DEVICE int row_block_of(const BackwardParams& p, int b) {
+  if (F.own_lengths && p.forward.start_q.data)
+    return (min(index_at(p.forward.start_q, b), p.forward.s_q) + b * kM) / kM;
+  return b * p.row_blocks;
+}
+
+/// Tile number t -> its keys; numbers are asked for in rising order. Under a right mask the tiles with the most queries
+/// come first within sections of heads that share the second-level cache.
+template <auto C>
+struct KeyTileSearch {
+  int batch = 0, tiles_before = 0;  // own lengths only
+
+  __device__ __forceinline__ bool find(const BackwardParams& params, int t, KeyTile& work) {
+    constexpr ForwardFeatures F = C.features;
+    const ForwardParams& p = params.forward;
+    const int heads = p.heads / p.group;
+    Sequence q;
+    if constexpr (F.own_lengths) {
+      int in = 0;
+      while (true) {
+        if (batch >= p.batch) return false;
+        q = lengths_of<F>(p, batch);
+        const int tiles = (q.s_k + C.kTileK - 1) / C.kTileK * heads;
+        in = t - tiles_before;
+        if (in < tiles) break;
+        tiles_before += tiles;
+        ++batch;
+      }
+      work.batch = batch;
+      work.tile = in / heads;
+      work.head = in - work.tile * heads;
+    } else {
+      const int pairs = heads * p.batch;
+      if (t >= pairs * params.key_tiles) return false;
+      q = lengths_of<F>(p, 0);
+      const int section = t / (params.section * params.key_tiles), before = section * params.section;
+      const int in = t - before * params.key_tiles, count = min(pairs - before, params.section);
+      work.tile = in / count;
+      const int pair = before + in - work.tile * count;
+      work.batch = pair / heads;
+      work.head = pair - work.batch * heads;
+    }
+    q = with_mask<F>(p, q);
+    const QueryBlocks blocks =
+        query_blocks<F, C.tile_q>(q, work.tile * C.kTileK, work.tile * C.kTileK + C.kTileK);
+    work.q_row = q.q_row;
+    work.k_row = q.k_row;
+    work.s_q = q.s_q;
+    work.s_k = q.s_k;
+    work.first_block = blocks.first;
+    work.end_block = blocks.end;
+    work.row_block = row_block_of<F, C.tile_q>(params, work.batch);
+    return true;
+  }
+};
+
+/// The steps of a tile: the blocks of queries of the group's first head, then of the next. From the last block to the
+/// first where tiles add to dQ in order: under a right mask all tiles have the last block, and each follows the one
+/// before at a distance.
+template <auto C>
+struct TileSteps {
+  static constexpr bool kDown = C.ordered;
+  int block, head;  ///< of the current step
+  int first, end;   ///< where a head begins, and the block behind its last
+
+  __device__ __forceinline__ TileSteps(int first_block, int end_block, int first_head)
+      : head(first_head), first(kDown ? end_block - 1 : first_block), end(kDown ? first_block - 1 : end_block) {
+    block = first;
+  }
+  __device__ __forceinline__ void next() {
+    block += kDown ? -1 : 1;
+    if (block == end) {
+      block = first;
+      ++head;
+    }
+  }
+};
+
+// c [64 keys x tile_q] = A [64 keys x d] B [tile_q x d]^T
+template <auto C, class T>
+HEED_DEVICE void multiply_scores(float (&c)[C.tile_q / 2], u64 a, u64 b) {
+  WgmmaMajor<T, C.tile_q>::template first<false, false>(c, a, b);
+#pragma unroll
+  for (int i = 1; i < C.d / 16; ++i)
+    WgmmaMajor<T, C.tile_q>::template add<false, false>(c, a + (i % 4) * 2 + (i / 4) * (C.kTileK * 128 / 16),
+                                                        b + (i % 4) * 2 + (i / 4) * (C.tile_q * 128 / 16));
+}
+// c [64 keys x d] += A [64 keys x tile_q] (registers) B [tile_q x d]
+template <auto C, class T>
+HEED_DEVICE void multiply_gradient(float (&c)[C.d / 2], const u32 (&a)[C.tile_q / 4], u64 b) {
+#pragma unroll
+  for (int i = 0; i < C.tile_q / 16; ++i)
+    Wgmma<T, C.d>::template registers_shared<true>(c, a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3],
+                                                   b + i * (16 * 128 / 16), 1);
+}
+/// Whether dropout took the entry, as make_weights marks it.
+HEED_DEVICE bool lost(float weight) { return __float_as_int(weight) < 0; }
+
+/// S^T of 64 keys by tile_q queries -> P^T: 16 bits in `weights`, and in s what dS is made of: P times the soft cap's
+/// slope, negative where dropout took the entry. lse_at: where this thread's LSEs of the first 16 queries lie.
+template <auto C, class T>
+HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, int batch, int head, int first_query,
+                              int first_key, u32 warp, u32 lane, const DropKey& drop_keys, u32 lse_at,
+                              float (&s)[C.tile_q / 2], u32 (&weights)[C.tile_q / 4]) {
+  constexpr ForwardFeatures F = C.features;
+  KeyFeatures<F, T> keys;
+  keys.set(p, batch, head, first_key + int(warp) * 16 + int(lane) / 4);
+  if (F.bit_masks() || hides_some<F, C.tile_q>(sequence, first_query, first_key))
+    hide<F, T>(p, sequence, keys, s, first_query, lane);
+#pragma unroll
+  for (int i = 0; i < C.tile_q / 16; ++i) {
+    float lse[4], slopes[8];
+    load_shared(lse, lse_at + i * 64);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const float reference = lse[(e & 1) + (e >> 2) * 2];
+      float& x = s[8 * i + e];
+      if constexpr (F.changes_scores()) {
+        const Score score = score_of<F, T>(p, sequence, keys, x,
+                                           first_query + 16 * i + (e >> 2) * 8 + int(lane % 4) * 2 + (e & 1),
+                                           keys.key + (e >> 1 & 1) * 8);
+        x = exp2_approx(score.value - reference);
+        slopes[e] = score.slope;
+      } else {
+        x = exp2_approx(__fmaf_rn(x, p.scale_log2, -reference));
+      }
+    }
+    if constexpr (F.dropout) {
+      DropWords words;
+      words.draw(drop_keys, batch * p.heads + head, first_query + 16 * i, first_key + warp * 16, lane);
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        if (words.lost(e >> 2, e >> 1 & 1, e & 1, p.drop_threshold)) s[8 * i + e] = -s[8 * i + e];
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float a = s[8 * i + 2 * e], b = s[8 * i + 2 * e + 1];
+      weights[4 * i + e] = F.dropout ? pack<T>(lost(a) ? 0.0f : a, lost(b) ? 0.0f : b) : pack<T>(a, b);
+    }
+    if constexpr (F.soft_cap) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) s[8 * i + e] *= slopes[e];
+    }
+  }
+}
+
+/// What dS is of, and dP^T -> dS^T of 16 queries. dot_at: where this thread's Ds of these queries lie.
+template <ForwardFeatures F, class T>
+HEED_DEVICE void make_gradient(const ForwardParams& p, u32 dot_at, const float* weights, const float* dp, u32* ds) {
+  float dot[4], x[8];
+  load_shared(dot, dot_at);
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const float d = dot[(e & 1) + (e >> 2) * 2];
+    if constexpr (F.dropout) {
+      x[e] = fabsf(weights[e]) * (lost(weights[e]) ? -d : __fmaf_rn(dp[e], p.drop_scale, -d));
+    } else {
+      x[e] = weights[e] * (dp[e] - d);
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < 4; ++e) ds[e] = pack<T>(x[2 * e], x[2 * e + 1]);
+}
+template <auto C, class T>
+HEED_DEVICE void make_gradients(const ForwardParams& p, u32 dot_at, const float (&s)[C.tile_q / 2],
+                                const float (&dp)[C.tile_q / 2], u32 (&ds)[C.tile_q / 4]) {
+#pragma unroll
+  for (int i = 0; i < C.tile_q / 16; ++i)
+    make_gradient<C.features, T>(p, dot_at + i * 64, s + 8 * i, dp + 8 * i, ds + 4 * i);
+}
+
+}  // namespace heed::kernels

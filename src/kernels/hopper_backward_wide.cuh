@@ -1,0 +1,562 @@
+// Backward attention for sm_90a and head dims of 192 and 256. docs/kernels/backward.md tells the schedule.
+//
+// A tile is 64 keys of one K/V head. dK and dV of 64 keys take 128 registers of a thread each, so that the two math
+// warpgroups share the work by products instead of by keys:
+//   warpgroup 1:  S^T = K Q^T,  P^T,          dV += P^T dO,  panels 0 and 1 of dQ
+//   warpgroup 2:  dP^T = V dO^T,  dS^T,       dK += dS^T Q,  the other panels of dQ
+// P goes from the first to the second in f32, thread by thread; dS goes through shared memory to both. dQ of a block is
+// multiplied during the next one. Warpgroup 0 copies and adds as in hopper_backward.cuh.
+#pragma once
+
+#include "hopper_backward_config.h"
+#include "hopper_backward_tiles.cuh"
+#include "mma.cuh"
+#include "ptx.cuh"
+#include "ring.cuh"
+#include "wgmma.cuh"
+
+namespace heed::kernels {
+
+/// The barriers, by their addresses. dq_full, dq_empty: [warpgroup].
+template <HopperWideBackwardConfig C>
+struct WideBarriers {
+  u32 k_full, k_empty, v_full, v_empty, p_full, p_empty, ds_full, ds_empty, dq_full, dq_empty, q_full, q_empty, o_full,
+      o_empty;
+
+  __device__ __forceinline__ explicit WideBarriers(u32 at)
+      : k_full(at),
+        k_empty(at + 8),
+        v_full(at + 16),
+        v_empty(at + 24),
+        p_full(at + 32),
+        p_empty(at + 40),
+        ds_full(at + 48),
+        ds_empty(at + 64),
+        dq_full(at + 80),
+        dq_empty(at + 96),
+        q_full(at + 112),
+        q_empty(q_full + 8 * C.kQStages),
+        o_full(q_empty + 8 * C.kQStages),
+        o_empty(o_full + 8 * C.o_stages()) {}
+
+  __device__ __forceinline__ void init() const {
+    constexpr int kWarps = 4, kAdders = 2;  // of a math warpgroup
+    mbarrier_init(k_full, 1);
+    mbarrier_init(k_empty, 2 * kWarps + kAdders);
+    mbarrier_init(v_full, 1);
+    mbarrier_init(v_empty, kWarps);
+    mbarrier_init(p_full, kWarps);
+    mbarrier_init(p_empty, kWarps);
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(ds_full + 8 * i, kWarps);
+      mbarrier_init(ds_empty + 8 * i, 2 * kWarps);
+      mbarrier_init(dq_full + 8 * i, kWarps);
+      mbarrier_init(dq_empty + 8 * i, 1);
+    }
+    for (int i = 0; i < C.kQStages; ++i) {
+      mbarrier_init(q_full + 8 * i, 1);
+      mbarrier_init(q_empty + 8 * i, 2 * kWarps);
+    }
+    for (int i = 0; i < C.o_stages(); ++i) {
+      mbarrier_init(o_full + 8 * i, 1);
+      mbarrier_init(o_empty + 8 * i, 2 * kWarps);
+    }
+    mbarrier_init_fence();
+  }
+};
+
+/// Adds the dQ panels of math warpgroup w to the sum in global memory. One thread.
+template <HopperWideBackwardConfig C>
+HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar, const volatile KeyTile* works, u32 base,
+                             u32 w) {
+  constexpr int kPanelFloats = 64 * 64;
+  const u32 stage = base + C.dq_at() + w * (kPanelFloats * 4);
+  const u64 keep = keep_in_l2();
+  const i64 blocks_of_head = p.row_space / C.tile_q;
+  const int panels = w == 0 ? C.dq_panels(0) : C.dq_panels(1);
+  u32 phase = 0;
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    mbarrier_wait(bar.k_full, tile_count & 1);
+    const volatile KeyTile& slot = works[tile_count & 1];
+    const int tile = slot.tile, row_block = slot.row_block;
+    const int steps = (slot.end_block - slot.first_block) * p.forward.group;
+    TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
+    mbarrier_arrive(bar.k_empty);
+    if (tile < 0) break;
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i, step.next()) {
+      const i64 at = step.head * blocks_of_head + row_block + step.block;
+      float* const to = p.dq_sum + at * (C.tile_q * C.d) + 2 * w * kPanelFloats;
+#pragma unroll 1
+      for (int panel = 0; panel < panels; ++panel) {
+        mbarrier_wait(bar.dq_full + 8 * w, phase);
+        phase ^= 1;
+        // As in hopper_backward.cuh, with a turn for each warpgroup.
+        if (C.ordered && panel == 0) {
+          while (load_relaxed(p.turns + 2 * at + w) != u32(tile)) {
+          }
+        }
+        bulk_add(to + panel * kPanelFloats, stage, kPanelFloats * 4, keep);
+        tma_store_commit();
+        tma_store_wait_read<0>();
+        mbarrier_arrive(bar.dq_empty + 8 * w);
+      }
+      if (C.ordered) {
+        tma_store_wait<0>();
+        store_relaxed(p.turns + 2 * at + w, u32(tile) + 1);
+      }
+    }
+  }
+  tma_store_wait<0>();
+}
+
+/// Copies the tiles of this thread block into shared memory. One thread.
+template <HopperWideBackwardConfig C>
+HEED_DEVICE void copy_wide_tiles(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
+                                 const TensorMap& map_v, const BackwardParams& p, const WideBarriers<C>& bar,
+                                 volatile KeyTile* works, u32 base) {
+  const u64 once = drop_from_l2(), keep = keep_in_l2();
+  const i64 blocks_of_head = p.row_space / C.tile_q;
+  Ring<C.kQStages> q;
+  Ring<C.o_stages()> o;
+  KeyTileSearch<C> search;
+  int tile = blockIdx.x;
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    const u32 phase = tile_count & 1;
+    KeyTile work{};
+    const bool done = !search.find(p, tile, work);
+    auto load = [&](u32 to, const TensorMap* map, u32 barrier, int row, int head, const MapSteps& steps,
+                    u64 policy) __attribute__((always_inline)) {
+#pragma unroll
+      for (int i = 0; i < C.panels(); ++i)
+        tma_load(to + i * C.kPanel, map, barrier, i * 64, row, head * steps.head, work.batch * steps.batch, policy);
+    };
+    auto load_q = [&](int block, int head) __attribute__((always_inline)) {
+      mbarrier_wait(bar.q_empty + 8 * q.stage, q.phase ^ 1);
+      const u32 barrier = bar.q_full + 8 * q.stage;
+      mbarrier_arrive_expect(barrier, C.tile_bytes() + C.tile_q * 4);
+      load(base + C.q_at() + q.stage * C.tile_bytes(), &map_q, barrier, work.q_row + block * C.tile_q, head, p.q_map,
+           keep);
+      bulk_load(base + C.lse_at() + q.stage * (C.tile_q * 4),
+                p.row_lse + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
+      q.next();
+    };
+    auto load_o = [&](int block, int head) __attribute__((always_inline)) {
+      mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
+      const u32 barrier = bar.o_full + 8 * o.stage;
+      mbarrier_arrive_expect(barrier, C.tile_bytes() + C.tile_q * 4);
+      load(base + C.o_at() + o.stage * C.tile_bytes(), &map_do, barrier, work.q_row + block * C.tile_q, head, p.d_o_map,
+           keep);
+      bulk_load(base + C.dot_at() + o.stage * (C.tile_q * 4),
+                p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
+      o.next();
+    };
+    u32 ticket = 0;
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
+    if (!done) {
+      ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
+      load_q(step.block, step.head);
+      mbarrier_wait(bar.v_empty, phase ^ 1);
+      mbarrier_arrive_expect(bar.v_full, C.tile_bytes());
+      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, work.head, p.v_map, once);
+      load_o(step.block, step.head);
+    }
+    mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
+    works[phase].set(work, done);
+    if (done) {
+      mbarrier_arrive(bar.k_full);
+      break;
+    }
+    mbarrier_arrive_expect(bar.k_full, C.tile_bytes());
+    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, work.head, p.k_map, once);
+    const int steps = (work.end_block - work.first_block) * p.forward.group;
+#pragma unroll 1
+    for (int i = 1; i < steps; ++i) {
+      step.next();
+      load_q(step.block, step.head);
+      load_o(step.block, step.head);
+    }
+    tile = int(gridDim.x + ticket);
+  }
+}
+
+/// What both math warpgroups know and do.
+template <HopperWideBackwardConfig C>
+struct WideMath {
+  using T = typename TagOf<C.type>::Type;
+  static constexpr ForwardFeatures F = C.features;
+
+  const BackwardParams& params;
+  const WideBarriers<C>& bar;
+  volatile KeyTile* const works;
+  const u32 base, w, lane, warp;
+  Sequence sequence{};
+  float sum[C.d / 2];  ///< dV or dK of 64 keys
+  float dq[32];        ///< a panel of dQ
+  Ring<C.kQStages> q;
+  Ring<C.o_stages()> o;
+  Ring<2> ds;          ///< of this block
+  u32 dq_phase = 0;
+
+  __device__ __forceinline__ WideMath(const BackwardParams& all, const WideBarriers<C>& barriers, volatile KeyTile* slots,
+                                      u32 shared, u32 warpgroup)
+      : params(all),
+        bar(barriers),
+        works(slots),
+        base(shared),
+        w(warpgroup),
+        lane(threadIdx.x % 32),
+        warp(warp_uniform(threadIdx.x / 32 % 4)) {}
+
+  __device__ __forceinline__ void arrive(u32 barrier) const {
+    if (lane == 0) mbarrier_arrive(barrier);
+  }
+  /// For what all lanes have written or read.
+  __device__ __forceinline__ void arrive_after_warp(u32 barrier) const {
+    __syncwarp();
+    arrive(barrier);
+  }
+  __device__ __forceinline__ u64 operand(u32 at, u32 panel_bytes) const { return swizzled_operand(base + at, panel_bytes); }
+  __device__ __forceinline__ u32 of_queries(u32 at) const { return base + at + lane % 4 * 16; }
+
+  /// Rows from `first` on of a tile are not the sequence's: zeros, before any product reads them. Both warpgroups wait for
+  /// the same tiles in the same order.
+  __device__ __forceinline__ void zero_rows(u32 at, int first) const {
+    constexpr u32 kZeroing = 2;
+    const int thread = threadIdx.x - 128;
+#pragma unroll 1
+    for (int i = thread; i < (64 - first) * 8 * C.panels(); i += 256)
+      store_shared_zero_16(base + at + (i / 8 % C.panels()) * C.kPanel + (first + i / (8 * C.panels())) * 128 + i % 8 * 16);
+    fence_shared_for_async();
+    barrier_sync(kZeroing, 256);
+  }
+  __device__ __forceinline__ void wait_q(int block) const {
+    mbarrier_wait(bar.q_full + 8 * q.stage, q.phase);
+    const int rows = sequence.s_q - block * C.tile_q;
+    if (F.own_lengths && rows < C.tile_q) zero_rows(C.q_at() + q.stage * C.tile_bytes(), max(rows, 0));
+  }
+  __device__ __forceinline__ void wait_o(int block) const {
+    mbarrier_wait(bar.o_full + 8 * o.stage, o.phase);
+    const int rows = sequence.s_q - block * C.tile_q;
+    if (F.own_lengths && rows < C.tile_q) zero_rows(C.o_at() + o.stage * C.tile_bytes(), max(rows, 0));
+  }
+
+  /// dQ's panel `panel` of this warpgroup = dS [64 queries x 64 keys] K [64 keys x 64 columns]
+  __device__ __forceinline__ void issue_dq(u32 buffer, int panel) {
+    const u64 left = operand(C.ds_at() + buffer * C.kPanel, 16), right = operand((2 * w + panel) * C.kPanel, 16);
+    wgmma_fence();
+    WgmmaMajor<T, 64>::template first<false, true>(dq, left, right);
+#pragma unroll
+    for (int i = 1; i < 4; ++i) WgmmaMajor<T, 64>::template add<false, true>(dq, left + 2 * i, right + i * (16 * 128 / 16));
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void hand_over_dq() {
+    mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
+    dq_phase ^= 1;
+    const u32 to = base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512) + lane * 16;
+#pragma unroll
+    for (int j = 0; j < C.dq_chunks(); ++j) {
+      const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      store_shared(to + j * 512, four);
+    }
+    fence_shared_for_async();
+    __syncwarp();
+    arrive(bar.dq_full + 8 * w);
+  }
+
+  __device__ __forceinline__ bool begin_tile(u32 tile_count, KeyTile& work) {
+    mbarrier_wait(bar.k_full, tile_count & 1);
+    volatile KeyTile& slot = works[tile_count & 1];
+    work.tile = slot.tile;
+    if (work.tile < 0) return false;
+    work.head = slot.head;
+    work.batch = slot.batch;
+    work.first_block = slot.first_block;
+    work.end_block = slot.end_block;
+    sequence = lengths_of<ForwardFeatures{}>(params.forward, 0);
+    if constexpr (F.own_lengths) {
+      sequence.s_q = slot.s_q;
+      sequence.s_k = slot.s_k;
+    }
+    sequence = with_mask<F>(params.forward, sequence);
+    const int keys = sequence.s_k - work.tile * C.kTileK;
+    if (F.own_lengths && keys < C.kTileK) {
+      zero_rows(0, keys);
+      mbarrier_wait(bar.v_full, tile_count & 1);
+      zero_rows(C.v_at(), keys);
+    }
+#pragma unroll
+    for (int i = 0; i < C.d / 2; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sum[i]));
+    return true;
+  }
+
+  /// `sum` of this warp's 16 keys, times `factor` -> 16 bits -> the dQ staging memory, panel by panel -> global memory.
+  __device__ __forceinline__ void store(u32 tile_count, const TensorMap* map, const MapSteps& map_steps, void* out,
+                                        const Steps& steps, int columns, float factor) {
+    const volatile KeyTile& slot = works[tile_count & 1];  // written again only after the tile behind the next
+    const int first_key = slot.tile * C.kTileK + int(warp) * 16, rows = slot.s_k - first_key;
+    const int head = slot.head, batch = slot.batch, k_row = slot.k_row;
+    constexpr int kAtOnce = 2;  // panels of 16 rows that the staging memory of a warp holds
+    mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
+    const u32 at = base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512);
+    const u32 to = at + ((lane & 7) + (lane & 8)) * 128;
+#pragma unroll
+    for (int panel = 0; panel < C.panels(); ++panel) {
+#pragma unroll
+      for (int group = 0; group < 8; group += 2) {
+        const float* x = sum + 4 * (panel * 8 + group);
+        store_matrix_x4(to + panel % kAtOnce * (16 * 128) + (((group + (lane >> 4)) ^ (lane & 7)) * 16),
+                        pack<T>(x[0] * factor, x[1] * factor), pack<T>(x[2] * factor, x[3] * factor),
+                        pack<T>(x[4] * factor, x[5] * factor), pack<T>(x[6] * factor, x[7] * factor));
+      }
+      if (panel % kAtOnce != kAtOnce - 1 && panel != C.panels() - 1) continue;
+      const int first_panel = panel / kAtOnce * kAtOnce, count = panel + 1 - first_panel;
+      if (!F.own_lengths || rows >= 16) {
+        fence_shared_for_async();
+        __syncwarp();
+        if (lane == 0) {
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i)
+            if (i < count)
+              tma_store(map, at + i * (16 * 128), (first_panel + i) * 64, k_row + first_key, head * map_steps.head,
+                        batch * map_steps.batch);
+          tma_store_commit();
+          tma_store_wait_read<0>();
+        }
+        __syncwarp();
+      } else {  // the rows behind belong to somebody else: written one by one
+        __syncwarp();
+        u16* const to_rows = static_cast<u16*>(out) + batch * steps.batch + head * steps.head;
+#pragma unroll 1
+        for (int i = lane; i < rows * 8 * count; i += 32) {
+          const int chunk = i % 8, row = i / 8 % rows, which = i / 8 / rows;
+          const int column = (first_panel + which) * 64 + chunk * 8;
+          if (column >= columns) continue;
+          *reinterpret_cast<uint4*>(to_rows + (k_row + first_key + row) * steps.row + column) =
+              load_shared_16(at + which * (16 * 128) + row * 128 + ((chunk ^ (row & 7)) * 16));
+        }
+        __syncwarp();
+      }
+    }
+  }
+};
+
+/// P and dV.
+template <HopperWideBackwardConfig C>
+HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv) {
+  using T = typename WideMath<C>::T;
+  constexpr ForwardFeatures F = C.features;
+  const ForwardParams& p = math.params.forward;
+  const WideBarriers<C>& bar = math.bar;
+  const u64 k_rows = math.operand(0, 16), q_rows = math.operand(C.q_at(), 16);
+  const u64 o_columns = math.operand(C.o_at(), C.kPanel);
+  const u32 p_to = math.base + C.p_at() + math.warp * (C.dq_chunks() * 512) + math.lane * 16;
+  const DropKey drop_keys = F.dropout ? drop_key(p) : DropKey{};
+  float s[32];
+  u32 weights[16];
+  u32 p_phase = 0;
+
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    KeyTile work;
+    if (!math.begin_tile(tile_count, work)) break;
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
+    const int steps = (work.end_block - work.first_block) * p.group;
+    // The dQ of a block is multiplied during the next one: the first time it is a product of stale memory, and ignored.
+    bool real = false;
+#pragma unroll 1
+    for (int left = steps; left > 0; --left) {
+      const u32 before = math.ds.stage ^ 1;
+      math.wait_q(step.block);
+      wgmma_fence();
+      multiply_scores<C, T>(s, k_rows, q_rows + math.q.stage * (C.tile_bytes() / 16));
+      wgmma_commit();
+      if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
+      math.issue_dq(before, 0);
+      wgmma_wait<1>(s);
+      make_weights<C, T>(p, math.sequence, work.batch, step.head, step.block * C.tile_q, work.tile * C.kTileK, math.warp,
+                         math.lane, drop_keys, math.of_queries(C.lse_at() + math.q.stage * (C.tile_q * 4)), s, weights);
+      mbarrier_wait(bar.p_empty, p_phase ^ 1);
+      p_phase ^= 1;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
+        store_shared(p_to + j * 512, four);
+      }
+      math.arrive_after_warp(bar.p_full);
+      math.wait_o(step.block);
+      wgmma_fence();
+      multiply_gradient<C, T>(math.sum, weights, o_columns + math.o.stage * (C.tile_bytes() / 16));
+      wgmma_commit();
+      wgmma_wait<1>(math.dq);
+      if (real) math.hand_over_dq();
+      math.issue_dq(before, 1);
+      wgmma_wait<1>(math.sum);
+      math.arrive(bar.q_empty + 8 * math.q.stage);
+      math.arrive(bar.o_empty + 8 * math.o.stage);
+      wgmma_wait<0>(math.dq);
+      if (real) {
+        math.arrive(bar.ds_empty + 8 * before);
+        math.hand_over_dq();
+      }
+      real = true;
+      math.q.next();
+      math.o.next();
+      math.ds.next();
+      step.next();
+    }
+    const u32 last = math.ds.stage ^ 1;
+    mbarrier_wait(bar.ds_full + 8 * last, math.ds.phase ^ (math.ds.stage ^ 1));
+#pragma unroll
+    for (int panel = 0; panel < C.dq_panels(0); ++panel) {
+      math.issue_dq(last, panel);
+      wgmma_wait<0>(math.dq);
+      math.hand_over_dq();
+    }
+    math.arrive(bar.ds_empty + 8 * last);
+    math.arrive(bar.k_empty);
+    pin(math.sum);
+    math.store(tile_count, &map_dv, math.params.dv_map, math.params.dv, math.params.dv_steps, p.d_v,
+               F.dropout ? p.drop_scale : 1.0f);
+  }
+}
+
+/// dS and dK.
+template <HopperWideBackwardConfig C>
+HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_dk) {
+  using T = typename WideMath<C>::T;
+  const ForwardParams& p = math.params.forward;
+  const WideBarriers<C>& bar = math.bar;
+  const u64 v_rows = math.operand(C.v_at(), 16), o_rows = math.operand(C.o_at(), 16);
+  const u64 q_columns = math.operand(C.q_at(), C.kPanel);
+  const u32 lane = math.lane, warp = math.warp;
+  const u32 p_from = math.base + C.p_at() + warp * (C.dq_chunks() * 512) + lane * 16;
+  const u32 ds_to = math.base + C.ds_at() + ((lane & 7) + (lane >> 4) * 8) * 128 +
+                    (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) * 16);
+  float dp[32];
+  u32 ds[16];
+  u32 p_phase = 0;
+
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    KeyTile work;
+    if (!math.begin_tile(tile_count, work)) break;
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
+    const int steps = (work.end_block - work.first_block) * p.group;
+    mbarrier_wait(bar.v_full, tile_count & 1);
+    bool real = false;
+#pragma unroll 1
+    for (int left = steps; left > 0; --left) {
+      const u32 before = math.ds.stage ^ 1;
+      math.wait_q(step.block);  // first, as the other warpgroup does
+      math.wait_o(step.block);
+      wgmma_fence();
+      multiply_scores<C, T>(dp, v_rows, o_rows + math.o.stage * (C.tile_bytes() / 16));
+      wgmma_commit();
+      if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
+      math.issue_dq(before, 0);
+      wgmma_wait<1>(dp);
+      mbarrier_wait(bar.p_full, p_phase);
+      p_phase ^= 1;
+      const u32 dot_at = math.of_queries(C.dot_at() + math.o.stage * (C.tile_q * 4));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float weights[8], half[4];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          load_shared(half, p_from + (2 * i + j) * 512);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) weights[4 * j + e] = half[e];
+        }
+        make_gradient<C.features, T>(p, dot_at + i * 64, weights, dp + 8 * i, ds + 4 * i);
+      }
+      math.arrive_after_warp(bar.p_empty);
+      math.arrive(bar.o_empty + 8 * math.o.stage);
+      mbarrier_wait(bar.ds_empty + 8 * math.ds.stage, math.ds.phase ^ 1);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        store_transposed_x4(ds_to + math.ds.stage * C.kPanel + i * (16 * 128), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
+                            ds[4 * i + 3]);
+      fence_shared_for_async();
+      math.arrive_after_warp(bar.ds_full + 8 * math.ds.stage);
+      wgmma_fence();
+      multiply_gradient<C, T>(math.sum, ds, q_columns + math.q.stage * (C.tile_bytes() / 16));
+      wgmma_commit();
+      wgmma_wait<1>(math.dq);
+      if (real) math.hand_over_dq();
+      if constexpr (C.dq_panels(1) > 1) {
+        math.issue_dq(before, 1);
+        wgmma_wait<1>(math.sum);
+        math.arrive(bar.q_empty + 8 * math.q.stage);
+        wgmma_wait<0>(math.dq);
+        if (real) math.hand_over_dq();
+      } else {
+        wgmma_wait<0>(math.sum);
+        math.arrive(bar.q_empty + 8 * math.q.stage);
+      }
+      if (real) math.arrive(bar.ds_empty + 8 * before);
+      real = true;
+      math.q.next();
+      math.o.next();
+      math.ds.next();
+      step.next();
+    }
+    math.arrive(bar.v_empty);
+    const u32 last = math.ds.stage ^ 1;
+    mbarrier_wait(bar.ds_full + 8 * last, math.ds.phase ^ (math.ds.stage ^ 1));
+#pragma unroll
+    for (int panel = 0; panel < C.dq_panels(1); ++panel) {
+      math.issue_dq(last, panel);
+      wgmma_wait<0>(math.dq);
+      math.hand_over_dq();
+    }
+    math.arrive(bar.ds_empty + 8 * last);
+    math.arrive(bar.k_empty);
+    pin(math.sum);
+    math.store(tile_count, &map_dk, math.params.dk_map, math.params.dk, math.params.dk_steps, p.d, p.scale);
+  }
+}
+
+template <HopperWideBackwardConfig C>
+HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
+                                      const TensorMap& map_v, const TensorMap& map_dk, const TensorMap& map_dv,
+                                      const BackwardParams& params) {
+  static_assert(C.impossible() == nullptr);
+  extern __shared__ __align__(1024) u8 heed_shared[];
+  const u32 base = shared_address(heed_shared);
+  const WideBarriers<C> bar(base + C.barriers_at());
+  volatile KeyTile* const works = reinterpret_cast<volatile KeyTile*>(heed_shared + C.work_at());  // of two tiles
+  const u32 warpgroup = warp_uniform(threadIdx.x / 128);
+
+  if (threadIdx.x == 0) {
+    tma_prefetch(&map_q);
+    tma_prefetch(&map_do);
+    tma_prefetch(&map_k);
+    tma_prefetch(&map_v);
+    bar.init();
+  }
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    fewer_registers<C.copy_registers()>();
+    const u32 role = warp_uniform(threadIdx.x / 32);
+    if (role > 2 || !elect_one()) return;
+    if (role == 0) {
+      copy_wide_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
+    } else {
+      add_wide_dq<C>(params, bar, works, base, role - 1);
+    }
+    return;
+  }
+  more_registers<C.math_registers()>();
+  WideMath<C> math(params, bar, works, base, warpgroup - 1);
+  if (warpgroup == 1) {
+    wide_weights_and_dv<C>(math, map_dv);
+  } else {
+    wide_gradients_and_dk<C>(math, map_dk);
+  }
+}
+
+}  // namespace heed::kernels
