@@ -28,7 +28,9 @@ def sdpa_peer(backend):
 
         def run():
             with sdpa_kernel(backend):
-                return functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=gqa).transpose(1, 2)
+                return functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=gqa).transpose(
+                    1, 2
+                )
 
         return run
 

@@ -11,7 +11,12 @@ import heed
 
 def test_a_problem_is_what_the_arrays_pose(data):
     q, k, v = data.qkv(b=2, s_q=9, s_k=13, h=4, h_k=2, d=16)
-    options = {"window": (5, 0), "softcap": 2.0, "bias": np.zeros((4, 9, 13), np.float32), "sink": np.zeros(4, np.float32)}
+    options = {
+        "window": (5, 0),
+        "softcap": 2.0,
+        "bias": np.zeros((4, 9, 13), np.float32),
+        "sink": np.zeros(4, np.float32),
+    }
     told = heed.Problem(
         type="f32",
         batch=2,

@@ -34,7 +34,20 @@ def test_every_type_is_judged_right(device, type_name, d):
 
 @pytest.mark.parametrize(
     "name",
-    ["window", "bool mask", "bias", "half bias", "alibi", "sink", "soft cap", "dropout", "lengths", "block mask", "d_v", "scale"],
+    [
+        "window",
+        "bool mask",
+        "bias",
+        "half bias",
+        "alibi",
+        "sink",
+        "soft cap",
+        "dropout",
+        "lengths",
+        "block mask",
+        "d_v",
+        "scale",
+    ],
 )
 def test_every_feature(device, name):
     q, k, v = tensors(device, "f16", s_q=50, s_k=70, d=64, d_v=32 if name == "d_v" else 64)
@@ -176,7 +189,9 @@ def test_out_is_used_and_dlpack_objects_are_read_in_place(device):
             heed.attention(Speaks(q), Speaks(k), Speaks(v))
     else:
         np.testing.assert_array_equal(heed.attention(Speaks(q), Speaks(k), Speaks(v)), expected.numpy())
-        np.testing.assert_array_equal(heed.attention(Speaks(q.half()), Speaks(k.half()), Speaks(v.half())).dtype, np.float16)
+        np.testing.assert_array_equal(
+            heed.attention(Speaks(q.half()), Speaks(k.half()), Speaks(v.half())).dtype, np.float16
+        )
     assert torch.equal(out, expected)
 
 
