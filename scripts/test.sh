@@ -47,7 +47,7 @@ stage_python() { # the Python wheel in empty environments, and with torch where 
   return $status
 }
 stage_fuzz() { # random problems over the whole feature space against the oracle
-  build release && build/bin/heed fuzz --engine=cpu --cases=2000
+  build release && build/bin/heed fuzz --engine=cpu --cases=2000 && build/bin/heed fuzz --op=bwd --engine=cpu --cases=2000
 }
 stage_tidy() { # clang-tidy over core and dispatch
   build release && scripts/tidy.sh
