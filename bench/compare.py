@@ -54,7 +54,9 @@ class Problem:
 
     def data(self, device):
         generator = torch.Generator().manual_seed(7919)
-        make = lambda heads: torch.randn(self.b, self.s, heads, self.d, generator=generator).to(device, TYPES[self.type_name])
+        make = lambda heads: torch.randn(self.b, self.s, heads, self.d, generator=generator).to(
+            device, TYPES[self.type_name]
+        )
         return make(self.h), make(self.h_k), make(self.h_k)
 
 
@@ -73,7 +75,9 @@ def relative_error(problem, q, k, v, o):
     worst = 0.0
     for b, h in {(0, 0), (problem.b - 1, problem.h - 1)}:
         expected = exact(problem, q, k, v, b, h)
-        worst = max(worst, ((o[b, :, h].double() - expected).abs().max() / expected.abs().max()).nan_to_num(math.inf).item())
+        worst = max(
+            worst, ((o[b, :, h].double() - expected).abs().max() / expected.abs().max()).nan_to_num(math.inf).item()
+        )
     return worst
 
 
@@ -142,7 +146,10 @@ def contest(problem, device, rounds, files):
         errors = {name: relative_error(problem, q, k, v, run()) for name, run in runs.items()}
         right = {name: run for name, run in runs.items() if errors[name] <= TOLERANCE[problem.type_name]}
         times = (gpu_times if device == "cuda" else cpu_times)(right, rounds)
-    results = {name: {"seconds": seconds, "tflops": problem.flops() / seconds / 1e12, "timed_as": how} for name, (seconds, how) in times.items()}
+    results = {
+        name: {"seconds": seconds, "tflops": problem.flops() / seconds / 1e12, "timed_as": how}
+        for name, (seconds, how) in times.items()
+    }
     return {
         "problem": problem.name(),
         "s": problem.s,
@@ -162,7 +169,9 @@ def host_costs(device):
     calls = {
         "heed.attention(q, k, v)": lambda: heed.attention(q, q, q),
         "heed.attention(q, k, v, causal=True, out=out)": lambda: heed.attention(q, q, q, causal=True, out=out),
-        "torch scaled_dot_product_attention(q, k, v)": lambda: torch.nn.functional.scaled_dot_product_attention(turned, turned, turned),
+        "torch scaled_dot_product_attention(q, k, v)": lambda: torch.nn.functional.scaled_dot_product_attention(
+            turned, turned, turned
+        ),
     }
     if device == "cpu":
         array = q.numpy()
@@ -215,11 +224,21 @@ def markdown(about, rows, costs):
         lines.append(f"| {row['problem']} | " + " | ".join(cells) + " |")
     lines += ["", "Speed of heed over each, geometric mean (lowest to highest):", "", "| over | |", "|---|---|"]
     for name in names:
-        ratios = [row["results"][name]["seconds"] / row["results"]["heed"]["seconds"] for row in rows if name in row["results"] and "heed" in row["results"]]
+        ratios = [
+            row["results"][name]["seconds"] / row["results"]["heed"]["seconds"]
+            for row in rows
+            if name in row["results"] and "heed" in row["results"]
+        ]
         if name != "heed" and ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             lines.append(f"| {name} | {mean:.2f} ({min(ratios):.2f} to {max(ratios):.2f}), {len(ratios)} problems |")
-    lines += ["", "Largest error against fp64, as a part of the largest element:", "", "| | median | worst |", "|---|---|---|"]
+    lines += [
+        "",
+        "Largest error against fp64, as a part of the largest element:",
+        "",
+        "| | median | worst |",
+        "|---|---|---|",
+    ]
     for name in dict.fromkeys(name for row in rows for name in row["errors"]):
         errors = [row["errors"][name] for row in rows if name in row["errors"]]
         lines.append(f"| {name} | {statistics.median(errors):.1e} | {max(errors):.1e} |")
@@ -296,7 +315,10 @@ def main():
         row = contest(problem, options.device, options.rounds, options.peer)
         rows.append(row)
         if "heed" in row["wrong"] or "heed" in row["missing"]:
-            print(f"compare: heed: {row['problem']}: {row['missing'].get('heed') or row['errors']['heed']}", file=sys.stderr)
+            print(
+                f"compare: heed: {row['problem']}: {row['missing'].get('heed') or row['errors']['heed']}",
+                file=sys.stderr,
+            )
             status = 1
         cells = [f"{name} {each['seconds'] * 1e3:.3g} ms" for name, each in row["results"].items()]
         print(f"{row['problem']}: {', '.join(cells)}", flush=True)
@@ -306,7 +328,9 @@ def main():
     table = markdown(about, rows, costs)
     print("\n" + table)
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"machine": about, "rows": rows, "host_us": costs}, indent=1) + "\n")
+        pathlib.Path(options.json).write_text(
+            json.dumps({"machine": about, "rows": rows, "host_us": costs}, indent=1) + "\n"
+        )
     if options.markdown:
         pathlib.Path(options.markdown).write_text(table)
     if options.plots:

@@ -12,6 +12,9 @@ import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
+LONGEST_MATH = 4096
+
+
 def heed_peer(q, k, v, causal):
     import heed
 
@@ -23,12 +26,16 @@ def sdpa_peer(backend):
     def make(q, k, v, causal):
         if causal and q.shape[1] != k.shape[1]:
             raise NotImplementedError("its causal mask is top-left")
+        if backend == SDPBackend.MATH and q.shape[1] > LONGEST_MATH:
+            raise NotImplementedError(f"it keeps the whole matrix of scores: left out beyond s = {LONGEST_MATH}")
         turned = [each.transpose(1, 2) for each in (q, k, v)]
         gqa = q.shape[2] != k.shape[2]
 
         def run():
             with sdpa_kernel(backend):
-                return functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=gqa).transpose(1, 2)
+                return functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=gqa).transpose(
+                    1, 2
+                )
 
         return run
 

@@ -173,14 +173,14 @@ make_venv() {
 # The wheel of the Python package is tested with two Pythons. Where there is one, uv fetches another, if it can.
 second_python() {
   local version=3.13
-  if [[ -n ${HEED_NO_INSTALL:-} || -n ${HEED_PYTHONS:-} || -d .venv/pythons ]]; then return 0; fi
-  if python3 -c 'import sys; sys.exit(sys.version_info[:2] == (3, 13))' && has python3.13; then return 0; fi
-  if compgen -G "$HOME/.pyenv/versions/3.1[0-9]*" >/dev/null; then return 0; fi
+  if [[ -n ${HEED_NO_INSTALL:-} || $(scripts/python_test.sh pythons | wc -l) -ge 2 ]]; then return 0; fi
+  if [[ -d .venv/pythons ]]; then return 0; fi  # it was tried before
   say "uv python install $version (into .venv/pythons)"
   mkdir -p .venv/pythons
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check uv &&
-    UV_PYTHON_INSTALL_DIR=.venv/pythons timeout 120 .venv/bin/uv python install --quiet "$version" ||
+  if ! { .venv/bin/python -m pip install --quiet --disable-pip-version-check uv &&
+    UV_PYTHON_INSTALL_DIR=.venv/pythons timeout 120 .venv/bin/uv python install --quiet "$version"; }; then
     say "no second Python could be had; the wheel is tested with one"
+  fi
 }
 
 # torch, for the tests of what takes torch tensors: the one python3 has, or HEED_TORCH_PYTHON's, or its CPU wheel (200 MB)

@@ -6,6 +6,7 @@
 #   HEED_PYTHONS="python3.10 /opt/py/bin/python3.13"   exactly these Pythons, instead of the oldest and the newest found
 #   HEED_TORCH_PYTHON=/opt/torch/bin/python            a Python that has torch (and transformers, for their tests)
 #   HEED_JOBS=8                                        compile with 8 processes
+#   scripts/python_test.sh pythons                     only says which Pythons it would take
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -91,6 +92,10 @@ torch_python() {
   return 1
 }
 
+if [[ ${1:-} == pythons ]]; then
+  chosen_pythons
+  exit
+fi
 build_wheel
 "$python" -m mypy
 mapfile -t pythons < <(chosen_pythons)

@@ -23,7 +23,11 @@ for begin, end in zip(starts[:-1], starts[1:]):
 padded = np.full((2, 20, h, d), np.nan, np.float32)
 keys, values = (np.full((2, 20, h_k, d), np.nan, np.float32) for _ in range(2))
 for row, (begin, end) in enumerate([(0, 5), (5, 22)]):
-    padded[row, : end - begin], keys[row, : end - begin], values[row, : end - begin] = q[begin:end], k[begin:end], v[begin:end]
+    padded[row, : end - begin], keys[row, : end - begin], values[row, : end - begin] = (
+        q[begin:end],
+        k[begin:end],
+        v[begin:end],
+    )
 counts = np.array([5, 17], np.int32)
 out = heed.attention(padded, keys, values, seqlens_q=counts, seqlens_k=counts, causal=True)
 np.testing.assert_allclose(out[1, :17], o[5:22], atol=1e-5)

@@ -23,7 +23,9 @@ config = transformers.LlamaConfig(
     num_key_value_heads=2,
 )
 device = "cuda" if torch.cuda.is_available() else "cpu"
-model = transformers.LlamaForCausalLM(config).to(device).eval()  # from_pretrained(..., attn_implementation="heed") works too
+model = (
+    transformers.LlamaForCausalLM(config).to(device).eval()
+)  # from_pretrained(..., attn_implementation="heed") works too
 ids = torch.randint(3, 101, (2, 20), device=device)
 logits, texts = {}, {}
 for how in ("eager", "heed"):

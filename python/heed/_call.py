@@ -21,8 +21,8 @@ class Call:
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, engine: str, stream: int | None) -> None:
         self.library: Library = library_of(q)
-        self.bhsd: bool = _choice(LAYOUTS, layout, "layout")
-        self.engine: int = _choice(ENGINES, engine, "engine")
+        self.bhsd: bool = choice(LAYOUTS, layout, "layout")
+        self.engine: int = choice(ENGINES, engine, "engine")
         self.recorded: bool = self.library.recorded(q)
         self.stream: int | None = None if self.recorded else self.library.stream(q, stream)
         self.fields: dict[str, Any] = {"q": q, "k": k, "v": v}
@@ -101,7 +101,7 @@ def prepare(
         fields["seqstart_q"], fields["seqstart_k"] = cu_seqlens_q, cu_seqlens_k
         fields["max_s_q"], fields["max_s_k"] = max_seqlen_q or 0, max_seqlen_k or 0
     if math != "fast":
-        fields["math"] = _choice(MATHS, math, "math")
+        fields["math"] = choice(MATHS, math, "math")
     return call
 
 
@@ -135,7 +135,7 @@ def lse_shape(shape: tuple[int, ...], bhsd: bool) -> tuple[int, ...]:
     return shape[:3] if bhsd else (shape[0], shape[2], shape[1])
 
 
-def _choice(choices: dict[str, Any], value: Any, name: str) -> Any:
+def choice(choices: dict[str, Any], value: Any, name: str) -> Any:
     try:
         return choices[value]
     except (KeyError, TypeError):

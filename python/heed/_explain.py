@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from . import _native
-from ._call import ENGINES, Call, _choice, add_outputs, prepare
+from ._call import ENGINES, Call, add_outputs, choice, prepare
 from ._problem import Problem
 
 
@@ -45,7 +45,7 @@ def explain(what: Any, k: Any = None, v: Any = None, *, engine: str = "auto", **
     if isinstance(what, Problem):
         if k is not None or v is not None or options:
             raise TypeError("explain() takes a heed.Problem alone, or arrays and the options of attention().")
-        text = _native.explain_json(what.to_json(), False, _choice(ENGINES, engine, "engine"))
+        text = _native.explain_json(what.to_json(), False, choice(ENGINES, engine, "engine"))
     else:
         call = call_of(what, k, v, {**options, "engine": engine})
         text = _native.explain_json(call.fields, call.bhsd, call.engine)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _native
-from ._call import ENGINES, _choice, add_outputs, prepare
+from ._call import ENGINES, add_outputs, choice, prepare
 from ._errors import UnsupportedError
 from ._explain import Explanation, call_of, explain
 from ._problem import Problem
@@ -30,9 +30,7 @@ class Plan:
     def __repr__(self) -> str:
         return f"<heed.Plan {self.kernel}, workspace of {self.workspace_bytes} bytes>"
 
-    def run(
-        self, q: Any, k: Any, v: Any, *, return_lse: bool = False, workspace: Any = None, **options: Any
-    ) -> Any:
+    def run(self, q: Any, k: Any, v: Any, *, return_lse: bool = False, workspace: Any = None, **options: Any) -> Any:
         """As attention(q, k, v, ...) or, with cu_seqlens_q= and the like, attention_varlen(). The arguments must pose the
         plan's problem: other values in arrays of the same shapes and strides."""
         if "engine" in options:
@@ -67,7 +65,7 @@ def plan(
     if isinstance(what, Problem):
         if k is not None or v is not None or options:
             raise TypeError("plan() takes a heed.Problem alone, or arrays and the options of attention().")
-        handle = _native.plan_create(what.to_json(), False, _choice(ENGINES, engine, "engine"), kernel)
+        handle = _native.plan_create(what.to_json(), False, choice(ENGINES, engine, "engine"), kernel)
         return Plan(handle, what, engine)
     call = call_of(what, k, v, {**options, "engine": engine})
     # Asked now: explaining later would need the arrays.

@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from . import _native
-from ._call import LAYOUTS, _choice, add_outputs, prepare
+from ._call import LAYOUTS, add_outputs, choice, prepare
 from ._mask import BOTTOM_RIGHT, NONE, RAW, Mask
 
 DIMENSIONS = ("b", "h", "s_q", "s_k")
@@ -54,7 +54,7 @@ class Problem(NamedTuple):
         h, h_k = _pair(self.heads, "heads")
         s_q, s_k = _pair(self.lengths, "lengths")
         d, d_v = _pair(self.head_dims, "head_dims")
-        _choice(LAYOUTS, self.layout, "layout")
+        choice(LAYOUTS, self.layout, "layout")
         told: dict[str, Any] = {
             "type": self.type,
             "mode": self.mode,

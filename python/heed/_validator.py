@@ -30,7 +30,11 @@ class Report:
 
     def __str__(self) -> str:
         word = "right" if self.ok else "WRONG"
-        where = f"at {self.position}: {self.got:.6g}, should be {self.expected:.6g}" if self.position else "nothing to compare"
+        where = (
+            f"at {self.position}: {self.got:.6g}, should be {self.expected:.6g}"
+            if self.position
+            else "nothing to compare"
+        )
         return f"{self.what} is {word}: max error {self.max_error:.2e} {where}; allowed {self.allowed:.2e}"
 
     def __bool__(self) -> bool:
@@ -81,7 +85,9 @@ class Validator:
 
     def check_lse(self, lse: Any) -> Report:
         """Of the log-sum-exp, natural logarithm, [b, h, s_q] or [h, total_q]."""
-        allowed = 1e-5 * max(1.0, self._score_size()) + 6 * F32 * math.sqrt(self.expected.shape[-1]) * self._score_size()
+        allowed = (
+            1e-5 * max(1.0, self._score_size()) + 6 * F32 * math.sqrt(self.expected.shape[-1]) * self._score_size()
+        )
         return _compare(to_numpy(lse), self.expected_lse, allowed, "lse")
 
 

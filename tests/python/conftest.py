@@ -30,7 +30,9 @@ def pytest_report_header(config):
     import heed
 
     words = [f"heed {heed.__version__} from {os.path.dirname(heed.__file__)}"]
-    words.append(f"torch {torch.__version__} on {' and '.join(devices())}" if torch else "no torch: its tests are skipped")
+    words.append(
+        f"torch {torch.__version__} on {' and '.join(devices())}" if torch else "no torch: its tests are skipped"
+    )
     words.append("ml_dtypes" if ml_dtypes else "no ml_dtypes: no bfloat16 in NumPy")
     return ", ".join(words)
 

@@ -43,7 +43,9 @@ def test_arguments_and_defaults_are_the_originals(device, name):
     required, optional = SIGNATURES[name]
     parameters = inspect.signature(getattr(compat, name)).parameters.values()
     assert all(each.kind == each.POSITIONAL_OR_KEYWORD for each in parameters)
-    assert [(each.name, each.default) for each in parameters] == [(each, inspect.Parameter.empty) for each in required] + optional
+    assert [(each.name, each.default) for each in parameters] == [
+        (each, inspect.Parameter.empty) for each in required
+    ] + optional
 
 
 @pytest.mark.parametrize("s_q, s_k", [(5, 9), (9, 5), (7, 7)])

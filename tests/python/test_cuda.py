@@ -155,7 +155,7 @@ def test_the_cpu_engine_is_not_used_for_gpu_memory():
 
 
 def test_prewarming_compiles_what_is_needed_later():
-    problem = heed.Problem(type="bf16", heads=4, head_dims=96, lengths=512, mask="b:33,0", softcap=7.0)
+    problem = heed.Problem(type="bf16", batch=2, heads=4, head_dims=96, lengths=(100, 130), mask="b:33,0", softcap=7.0)
     names = heed.prewarm(problem)
     assert names[0].startswith("cuda/")
     q, k, v = qkv(dtype=torch.bfloat16, d=96, h=4, h_k=4)

@@ -58,7 +58,10 @@ FEATURES = {
 def test_gradients_of_q_k_and_v(device, name, layout):
     q, k, v = qkv(device, d_v=24, layout=layout)
     options = {**FEATURES[name], "layout": layout}
-    on_device = {key: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value for key, value in options.items()}
+    on_device = {
+        key: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
+        for key, value in options.items()
+    }
     o, lse = heed.attention(q, k, v, return_lse=True, **on_device)
     d_o, d_lse = (torch.from_numpy(Data(3).normal(*each.shape)).to(device) for each in (o, lse))
     if "seqlens_q" in options:  # rows of no sequence take part in no loss
@@ -115,7 +118,10 @@ def test_gradients_of_sinks_and_slopes(device):
 def test_gradients_of_packed_sequences(device):
     data = Data(4)
     q, k, v = (leaf(data.normal(*shape), device) for shape in ((20, 4, 32), (30, 2, 32), (30, 2, 32)))
-    starts_q, starts_k = np.array([0, 7, 7, 18], np.int32), np.array([0, 10, 12, 28], np.int32)  # some rows are nobody's
+    starts_q, starts_k = (
+        np.array([0, 7, 7, 18], np.int32),
+        np.array([0, 10, 12, 28], np.int32),
+    )  # some rows are nobody's
     lists = [torch.from_numpy(each).to(device) for each in (starts_q, starts_k)]
     o = heed.attention_varlen(q, k, v, *lists, 11, 16, causal=True)
     d_o = torch.from_numpy(Data(3).normal(*o.shape)).to(device)
@@ -155,7 +161,9 @@ def test_torch_checks_the_operators_gradient(device):
     q, k, v = qkv(device)
     gradients(heed.attention(q, k, v).sum(), [q])
     bias = leaf(Data(5).normal(4, 9, 13), device)
-    torch.library.opcheck(torch.ops.heed.fwd, (q, k, v), {"bias": bias, "want_lse": True, "mask_kind": 2, "mask_left": -1})
+    torch.library.opcheck(
+        torch.ops.heed.fwd, (q, k, v), {"bias": bias, "want_lse": True, "mask_kind": 2, "mask_left": -1}
+    )
 
 
 def test_drop_ins_are_differentiable(device):
@@ -184,7 +192,11 @@ def test_what_autograd_cannot_have_is_refused(device):
     o, _ = torch.ops.heed.fwd(q, k, v)
     with pytest.raises(heed.UnsupportedError, match="want_lse"):
         o.sum().backward()
-    (first,) = torch.autograd.grad(heed.attention(q, k, v).square().sum(), [q], create_graph=True) if device == "cpu" else (None,)
+    (first,) = (
+        torch.autograd.grad(heed.attention(q, k, v).square().sum(), [q], create_graph=True)
+        if device == "cpu"
+        else (None,)
+    )
     if first is not None:
         with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
             first.sum().backward()

@@ -106,7 +106,9 @@ def test_other_lengths_do_not_compile_again(device):
         count += 1
         return graph.forward
 
-    compiled = torch.compile(lambda q, k, v: heed.attention(q, k, v, causal=True), fullgraph=True, backend=counting, dynamic=True)
+    compiled = torch.compile(
+        lambda q, k, v: heed.attention(q, k, v, causal=True), fullgraph=True, backend=counting, dynamic=True
+    )
     for s in (9, 17, 31, 64):
         q, k, v = qkv(device, s_q=s, s_k=s + 3)
         torch.testing.assert_close(compiled(q, k, v), heed.attention(q, k, v, causal=True))

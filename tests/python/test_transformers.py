@@ -133,4 +133,6 @@ def test_a_step_of_training_has_the_gradients_of_eager_attention(device, name):
         found[how] = {key: each.grad for key, each in model.named_parameters() if each.grad is not None}
     assert found["heed"].keys() == found["eager"].keys()
     for key, want in found["eager"].items():
-        torch.testing.assert_close(found["heed"][key], want, rtol=2e-3, atol=2e-5, msg=lambda text, key=key: f"{key}: {text}")
+        torch.testing.assert_close(
+            found["heed"][key], want, rtol=2e-3, atol=2e-5, msg=lambda text, key=key: f"{key}: {text}"
+        )

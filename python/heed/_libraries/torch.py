@@ -47,7 +47,9 @@ def bytes(like: Any, count: int) -> Any:
 def stream(array: Any, chosen: int | None) -> int | None:
     if chosen is not None:
         # torch would hand the memory of the tensors to others as soon as its own stream is done with it.
-        raise ValueError("stream= is for arrays that are not torch's: use torch.cuda.stream(...), heed runs on the current one.")
+        raise ValueError(
+            "stream= is for arrays that are not torch's: use torch.cuda.stream(...), heed runs on the current one."
+        )
     return _raw_stream(array.get_device()) if array.is_cuda else None
 
 

@@ -4,8 +4,9 @@
     torch.ops.heed.varlen_fwd(q, k, v, seqstart_q, seqstart_k, ...) -> (o, lse)
     torch.ops.heed.bwd(d_o, q, k, v, o, lse, ...) -> (dq, dk, dv, dbias, dslopes, dsink)
 
-Arguments are fields of heed_forward_args (heed/heed.h), plus bhsd, engine, deterministic and want_lse; without want_lse lse is empty, and there
-is no gradient. What nobody wants of the gradients is empty. Calls that are not recorded take the short way, heed._native.forward.
+Arguments are fields of heed_forward_args (heed/heed.h), plus bhsd, engine, deterministic and want_lse. Without want_lse
+lse is empty, and there is no gradient; of the gradients those that nobody wants are empty. Calls that are not recorded take
+the short way, heed._native.forward.
 """
 
 # Annotations here are read by torch, which wants them as they were in Python 3.9, and not as texts.
@@ -195,7 +196,9 @@ def _differentiable(name: str, function: Callable[..., Any]) -> Any:
     def backward(ctx: Any, d_o: Tensor, d_lse: Tensor) -> Any:
         told = {**ctx.others, **dict(zip(ctx.tensors, ctx.saved_tensors))}
         if not told.pop("want_lse"):
-            raise UnsupportedError(f"a gradient through heed::{name} needs the LSE of its forward pass: call it with want_lse=True.")
+            raise UnsupportedError(
+                f"a gradient through heed::{name} needs the LSE of its forward pass: call it with want_lse=True."
+            )
         needed = dict(zip(names, ctx.needs_input_grad))
         results = bwd(
             d_o=d_o,

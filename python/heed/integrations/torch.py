@@ -1,7 +1,7 @@
 """SDPA calls of existing code, computed by heed:
 
-    with heed.integrations.torch.use():
-        model(x)
+with heed.integrations.torch.use():
+    model(x)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """heed as an attention implementation of Hugging Face transformers:
 
-    heed.integrations.transformers.register()
-    model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="heed")
+heed.integrations.transformers.register()
+model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="heed")
 """
 
 from __future__ import annotations
@@ -58,10 +58,14 @@ def heed_attention_forward(
 ) -> tuple[Any, None]:
     """query (b, h, s_q, d), key and value (b, h_k, s_k, d). Returns o (b, s_q, h, d_v)."""
     if output_attentions:
-        raise UnsupportedError("output_attentions=True: heed never has the probabilities in memory; use 'eager' for them.")
+        raise UnsupportedError(
+            "output_attentions=True: heed never has the probabilities in memory; use 'eager' for them."
+        )
     if cache is not None:
         raise UnsupportedError("a paged cache (continuous batching): heed has none yet.")
-    unknown = [name for name, value in others.items() if name not in HARMLESS and value is not None and value is not False]
+    unknown = [
+        name for name, value in others.items() if name not in HARMLESS and value is not None and value is not False
+    ]
     if unknown:
         raise UnsupportedError(f"{', '.join(unknown)}: heed does not know what it would mean for attention.")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
