@@ -61,21 +61,35 @@ struct OneOf {
   std::size_t by_default, small;
 };
 
-/// Every step-th, under HEED_TEST_SCALE=small every thirtieth, under HEED_TEST_SCALE=full each one.
-std::vector<ListedKernel> thinned(std::vector<ListedKernel> list, std::size_t step) {
+/// `first`: where to begin to count.
+std::vector<ListedKernel> thinned(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
   const char* const variable = std::getenv("HEED_TEST_SCALE");
   const std::string_view scale = variable == nullptr ? "" : variable;
-  if (scale == "full") step = 1;
-  if (scale == "small") step = 30;
+  const std::size_t step = scale == "full" ? 1 : scale == "small" ? one_of.small : one_of.by_default;
   std::vector<ListedKernel> some;
-  for (std::size_t i = 0; i < list.size(); i += step) some.push_back(std::move(list[i]));
+  for (std::size_t i = first % step; i < list.size(); i += step) some.push_back(std::move(list[i]));
   return some;
 }
-/// f16 and bf16 take the same registers, so that one of them will do. Of the rest every third is compiled.
-std::vector<ListedKernel> chosen(std::vector<ListedKernel> list) {
+
+/// f16 and bf16 take the same registers, so that one of them will do.
+std::vector<ListedKernel> chosen(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
   std::erase_if(list, [](const ListedKernel& kernel) { return kernel.source.name.find("_f16_") != std::string::npos; });
-  return thinned(std::move(list), 3);
+  return thinned(std::move(list), one_of, first);
 }
+
+bool is_portable_backward(const ListedKernel& kernel) { return kernel.source.name.starts_with("portable_bwd_"); }
+
+/// Those of the portable family's backward pass, or all others.
+std::vector<ListedKernel> listed(std::string_view profile, int sm, bool portable_backward) {
+  std::vector<ListedKernel> list = all_kernel_sources(profile, sm);
+  std::erase_if(list, [&](const ListedKernel& kernel) { return is_portable_backward(kernel) != portable_backward; });
+  return list;
+}
+
+constexpr OneOf kForward{.by_default = 3, .small = 30};
+constexpr OneOf kKnobs{.by_default = 2, .small = 30};
+/// There are a thousand for each architecture.
+constexpr OneOf kBackward{.by_default = 60, .small = 400};
 
 TEST(KernelResources, hopper_kernels_have_what_they_need) {
   const std::vector<ListedKernel> list = listed("all", 90, false);
@@ -102,7 +116,7 @@ TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
     }
   }
   EXPECT_GT(list.size(), 50u);
-  for (const std::string& complaint : complaints(thinned(list, 1))) ADD_FAILURE() << complaint;
+  for (const std::string& complaint : complaints(thinned(list, kKnobs))) ADD_FAILURE() << complaint;
 }
 
 /// V by columns, and block masks whose hidden blocks are left out, in the lines that take them.
@@ -120,7 +134,7 @@ TEST(KernelResources, kernels_that_read_other_keys_have_what_they_need) {
     }
   }
   EXPECT_GE(list.size(), 18u);
-  for (const std::string& complaint : complaints(thinned(list, 1))) ADD_FAILURE() << complaint;
+  for (const std::string& complaint : complaints(thinned(list, kKnobs))) ADD_FAILURE() << complaint;
 }
 
 TEST(KernelResources, portable_kernels_compile_for_every_architecture) {
