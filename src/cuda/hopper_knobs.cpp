@@ -78,6 +78,10 @@ constexpr std::array kKnobs{
         "own_o_memory", "O leaves through memory of its own instead of its Q tile's", kNoYes,
         [](const HopperConfig& c) { return c.own_o_memory ? 1 : 0; },
         [](HopperConfig& c, int v) { c.own_o_memory = v != 0; }),
+    words(
+        "specialised", "1: a warp of its own copies; 0: a thread of a math warp does, while that warp waits", kNoYes,
+        [](const HopperConfig& c) { return c.specialised ? 1 : 0; },
+        [](HopperConfig& c, int v) { c.specialised = v != 0; }),
     number(
         "cluster", "blocks that share K and V, each loading half of them for both", 1, 2,
         [](const HopperConfig& c) { return c.cluster; }, [](HopperConfig& c, int v) { c.cluster = v; }),

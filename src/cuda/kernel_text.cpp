@@ -97,9 +97,9 @@ ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackward
 
 /// "_cluster2_pshared": what of the knobs a name tells.
 std::string knob_suffix(const kernels::HopperConfig& c) {
-  return fmt::format("{}{}{}{}{}", c.cluster == 1 ? "" : "_cluster2", c.p_in_shared ? "_pshared" : "",
-                     c.scores_in_f16 ? "_scores16" : "", c.sums_in_f16 ? "_sums16" : "",
-                     c.v_by_columns ? "_columns" : "");
+  return fmt::format("{}{}{}{}{}{}", c.specialised ? "" : "_alike", c.cluster == 1 ? "" : "_cluster2",
+                     c.p_in_shared ? "_pshared" : "", c.scores_in_f16 ? "_scores16" : "",
+                     c.sums_in_f16 ? "_sums16" : "", c.v_by_columns ? "_columns" : "");
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ using namespace heed::kernels;
 constexpr HopperConfig kConfig{{
     .type = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warpgroups = {}, .k_stages = {}, .v_stages = {},
     .q_buffers = {}, .turns = Turns::{}, .persistence = Persistence::{}, .lazy_maximum = {}, .rescale_threshold = {},
-    .q_in_registers = {}, .own_o_memory = {}, .cluster = {}, .p_in_shared = {}, .scores_in_f16 = {},
+    .q_in_registers = {}, .own_o_memory = {}, .specialised = {}, .cluster = {}, .p_in_shared = {}, .scores_in_f16 = {},
     .sums_in_f16 = {}, .v_by_columns = {},
     .features = {}}};
 
@@ -128,8 +128,8 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1){}
 )",
           text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
           text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
-          c.q_in_registers, c.own_o_memory, c.cluster, c.p_in_shared, c.scores_in_f16, c.sums_in_f16, c.v_by_columns,
-          initializer(c.features), c.cluster == 1 ? "" : " __cluster_dims__(kConfig.cluster, 1, 1)")};
+          c.q_in_registers, c.own_o_memory, c.specialised, c.cluster, c.p_in_shared, c.scores_in_f16, c.sums_in_f16,
+          c.v_by_columns, initializer(c.features), c.cluster == 1 ? "" : " __cluster_dims__(kConfig.cluster, 1, 1)")};
 }
 
 KernelSource kernel_source(const kernels::PortableConfig& c) {

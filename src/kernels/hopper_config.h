@@ -32,6 +32,7 @@ struct HopperConfig {
   int rescale_threshold = 8;  ///< O is rescaled when a maximum grows by more than this, in log2 units; 0: always
   bool q_in_registers = false;
   bool own_o_memory = false;   ///< O leaves through memory of its own instead of its Q tile's
+  bool specialised = true;     ///< a warp of its own copies; otherwise a thread of a math warp, while that warp waits
   int cluster = 1;             ///< blocks that share K and V: each loads half of a tile for both
   bool p_in_shared = false;    ///< P of the second product in shared memory instead of registers
   bool scores_in_f16 = false;  ///< the first product accumulates in f16: inaccurate, never chosen by heed itself
@@ -42,7 +43,7 @@ struct HopperConfig {
   constexpr int tile_q() const { return 64 * warpgroups; }        ///< query rows of a block
   constexpr int tile_rows() const { return tile_q() * cluster; }  ///< of all blocks that share K and V
   constexpr bool inaccurate() const { return scores_in_f16 || sums_in_f16; }
-  constexpr int threads() const { return 128 * (warpgroups + 1); }
+  constexpr int threads() const { return 128 * (warpgroups + (specialised ? 1 : 0)); }
   /// The copying warp has more to keep: it searches for tiles of sequences with their own lengths, or computes by
   /// itself which tile is next, or copies for another block, too.
   constexpr bool busy_copies() const {
@@ -50,6 +51,7 @@ struct HopperConfig {
   }
   // Registers of a thread after the roles have parted; together no more than the launch gave them all.
   constexpr int math_registers() const {
+    if (!specialised) return warpgroups <= 2 ? 255 : warpgroups == 3 ? 168 : 128;
     if (warpgroups <= 2) return busy_copies() ? 224 : 232;
     return warpgroups == 3 ? (busy_copies() ? 152 : 160) : 112;
   }
@@ -103,6 +105,9 @@ struct HopperConfig {
     if (rescale_threshold < 0 || rescale_threshold > 12) return "the rescale threshold is 0 to 12";
     if (lazy_maximum && rescale_threshold == 0) return "the lazy maximum needs a rescale threshold above 0";
     if (turns != Turns::free && warpgroups == 1) return "turns need two warpgroups or more";
+    if (!specialised && features.own_lengths) return "without a copying warp nobody searches for tiles of own lengths";
+    if (!specialised && turns != Turns::free) return "without a copying warp turns would make the copies wait";
+    if (!specialised && cluster > 1) return "the blocks of a cluster have copying warps";
     if (cluster < 1 || cluster > 2) return "a cluster has one block or two";
     if (cluster > 1 && persistence == Persistence::dynamic)
       return "the blocks of a cluster take the same tiles by a plan: persistence is static or off";
@@ -116,9 +121,10 @@ struct HopperConfig {
       return "sums in f16 overflow unless weights are at most 1: lazy_maximum:0 and rescale_threshold:0";
     if ((features.mask != MaskShape::none) && v_stages <= most_skipped())
       return "a pending P V holds one V stage while blocks are handed on: more V stages, or fewer warpgroups";
-    if (warpgroups == 4 && busy_copies())
+    if (warpgroups == 4 && busy_copies() && specialised)
       return "registers: four warpgroups leave too few for copies of own lengths, by a static plan or in a cluster";
-    if (operand_registers() + 24 > math_registers()) return "registers: O, S and P of a warpgroup exceed its share";
+    if (operand_registers() + (specialised ? 24 : 80) > math_registers())
+      return "registers: O, S and P of a warpgroup exceed its share";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
     return nullptr;
   }

@@ -8,6 +8,7 @@
 
 #include "forward_features.cuh"
 #include "hopper_config.h"
+#include "hopper_copies.cuh"
 #include "hopper_products.cuh"
 #include "hopper_softmax.cuh"
 #include "hopper_tiles.cuh"
@@ -60,7 +61,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     cluster_sync();
   }
 
-  if (warpgroup == 0) {
+  if (C.specialised && warpgroup == 0) {
     // ---- the copying warp ------------------------------------------------------------------------------------------
     fewer_registers<C.copy_registers()>();
     if (threadIdx.x / 32 != 0) return;
@@ -196,12 +197,15 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   }
 
   // ---- the math warpgroups -----------------------------------------------------------------------------------------
-  more_registers<C.math_registers()>();
-  const u32 w = warpgroup - 1, lane = threadIdx.x % 32, warp = warp_uniform((threadIdx.x / 32) % 4);
+  if constexpr (C.specialised) more_registers<C.math_registers()>();
+  const u32 w = C.specialised ? warpgroup - 1 : warpgroup, lane = threadIdx.x % 32, warp = warp_uniform((threadIdx.x / 32) % 4);
   const float c = F.changes_scores() ? 1.0f : p.scale_log2;
   const u32 my_turn = 1 + w, next_turn = 1 + (w + 1 == kWgs ? 0 : w + 1), together = 1 + kWgs + w;
   if (C.turns != Turns::free && w == kWgs - 1) barrier_arrive(next_turn, 256);  // the first one begins
 
+  // Without a copying warp a thread of the first warp copies, whenever that warp has to wait.
+  Waiting<C> waiting(p, {&map_q, &map_k, &map_v, base, q_full, q_empty, k_full, k_empty, v_full, v_empty, works},
+                     w == 0 && warp == 0);
   const u64 k_operand = swizzled_operand(base + C.k_at(), 16);
   const u64 v_operand = swizzled_operand(base + C.v_at(), C.v_by_columns ? 16 : kN * 128);
   const u32 p_at = base + C.p_at() + w * C.p_bytes();
@@ -238,7 +242,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   };
   auto release_v = [&](u32 stage) { give_back(v_empty + 8 * stage); };
   auto hand_on_v = [&]() {
-    mbarrier_wait(v_full + 8 * v.stage, v.phase);
+    waiting.wait(v_full + 8 * v.stage, v.phase);
     release_v(v.stage);
     v.next();
   };
@@ -309,7 +313,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   // V rows behind the end of a sequence belong to somebody else and may hold NaN, which a weight of 0 does not silence:
   // they are zeroed before the product. Other warpgroups may do the same at the same time.
   auto zero_v_rows = [&](int first) {
-    mbarrier_wait(v_full + 8 * v.stage, v.phase);
+    waiting.wait(v_full + 8 * v.stage, v.phase);
     const u32 at = base + C.v_at() + v.stage * C.v_bytes();
 #pragma unroll 1
     for (int i = threadIdx.x % 128; i < (kN - first) * 8 * C.v_panels(); i += 128)
@@ -323,7 +327,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   // serialises every wgmma of the kernel if the issue of one depends on control flow.
   auto begin_tile = [&](bool v_pinned, u32 pinned_stage) __attribute__((always_inline)) {
     slot = q.stage * kWgs + w;
-    mbarrier_wait(q_full + 8 * slot, q.phase);
+    waiting.wait(q_full + 8 * slot, q.phase);
     q.next();
     const TileWork work = work_in(slot);
     const bool more = work.row_tile >= 0;
@@ -346,7 +350,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       }
 #pragma unroll 1
       for (; n > mine; n = blocks.next(n)) {
-        mbarrier_wait(k_full + 8 * k.stage, k.phase);
+        waiting.wait(k_full + 8 * k.stage, k.phase);
         release_k();
         if (C.turns != Turns::free) {
           barrier_sync(my_turn, 256);
@@ -370,7 +374,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         for (int r = 0; r < 4; ++r) q_registers[4 * i + r] = four[r];
       }
     }
-    if (more) mbarrier_wait(k_full + 8 * k.stage, k.phase);
+    if (more) waiting.wait(k_full + 8 * k.stage, k.phase);
     pin_scores();
     issue_qk();
     still_pinned = v_pinned;
@@ -476,6 +480,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   if (works[slot].row_tile < 0) {  // fewer tiles than blocks
     wgmma_wait_all();
     pin_scores();
+    waiting.finish();
     if (C.cluster > 1) cluster_sync();
     return;
   }
@@ -560,12 +565,12 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         zero_v_rows(max(first_hidden, 0));
         foreign_rows = false;
       }
-      mbarrier_wait(k_full + 8 * k.stage, k.phase);
+      waiting.wait(k_full + 8 * k.stage, k.phase);
       if (C.turns == Turns::products) barrier_sync(my_turn, 256);
       pin_scores();
       pin(o);
       issue_qk();
-      mbarrier_wait(v_full + 8 * v.stage, v.phase);
+      waiting.wait(v_full + 8 * v.stage, v.phase);
       issue_pv();
       if (C.turns == Turns::products) barrier_arrive(next_turn, 256);
       wgmma_wait<1>(s);
@@ -637,7 +642,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       for (; n >= (hands_on ? last_block : 0); n = next_block<C>(p, blocks, work, sequence, n)) step(n, true);
 #pragma unroll 1
       for (; n >= 0; n = next_block<C>(p, blocks, work, sequence, n)) {
-        mbarrier_wait(k_full + 8 * k.stage, k.phase);
+        waiting.wait(k_full + 8 * k.stage, k.phase);
         release_k();
         if (C.turns != Turns::free) {
           barrier_sync(my_turn, 256);
@@ -649,7 +654,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 
     // The end: the last P V is issued first, then the next tile's first Q K^T; O is stored under that.
     if (F.own_lengths && foreign_rows) zero_v_rows(max(first_hidden, 0));
-    mbarrier_wait(v_full + 8 * v.stage, v.phase);
+    waiting.wait(v_full + 8 * v.stage, v.phase);
     pin(o);
     issue_pv();
     const u32 last_stage = v.stage;
@@ -679,6 +684,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   }
   wgmma_wait_all();
   pin_scores();
+  waiting.finish();
   if (lane == 0) tma_store_wait_read<0>();
   if (C.cluster > 1) cluster_sync();
 }

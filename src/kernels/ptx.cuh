@@ -75,6 +75,16 @@ HEED_DEVICE bool mbarrier_try_wait(u32 barrier, u32 parity) {
       : "memory");
   return done != 0;
 }
+/// Whether it has ended, without waiting for it.
+HEED_DEVICE bool mbarrier_test(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
 /// Waits for the phase with this parity to end.
 HEED_DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
   while (!mbarrier_try_wait(barrier, parity)) {

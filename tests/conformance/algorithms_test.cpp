@@ -66,7 +66,10 @@ INSTANTIATE_TEST_SUITE_P(
         "lazy_maximum:0,rescale_threshold:0", "rescale_threshold:3,warpgroups:2,stages:2",
         "q_in_registers:1,warpgroups:2,stages:2", "own_o_memory:1,warpgroups:2,stages:2,q_buffers:1",
         "cluster:2,persistence:static,warpgroups:2,stages:2", "cluster:2,persistence:off,stages:3,warpgroups:2",
-        "p_in_shared:1,warpgroups:2,stages:2", "p_in_shared:1,warpgroups:2,tile_k:96,stages:2"));
+        "specialised:0,warpgroups:2,stages:2", "specialised:0,warpgroups:1,stages:2,tile_k:64,q_buffers:1",
+        "specialised:0,warpgroups:2,stages:3,persistence:static",
+        "specialised:0,warpgroups:3,tile_k:32,stages:4,persistence:off", "p_in_shared:1,warpgroups:2,stages:2",
+        "p_in_shared:1,warpgroups:2,tile_k:96,stages:2"));
 
 }  // namespace
 }  // namespace heed::conformance

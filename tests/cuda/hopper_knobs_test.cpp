@@ -82,6 +82,11 @@ TEST(HopperKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {
               HasSubstr("registers: O, S and P of a warpgroup exceed its share; they take 160 of 160"));
   EXPECT_THAT(broken("tile_k:72"), HasSubstr("a block has 32 keys, or 64 to 176"));
   EXPECT_THAT(broken("rescale_threshold:0"), HasSubstr("the lazy maximum needs a rescale threshold above 0"));
+  EXPECT_THAT(broken("cluster:2"), HasSubstr("persistence is static or off"));
+  EXPECT_THAT(broken("cluster:2,persistence:static,warpgroups:4,tile_k:32"), HasSubstr("registers: four warpgroups"));
+  EXPECT_THAT(broken("specialised:0,turns:products"), HasSubstr("without a copying warp turns"));
+  EXPECT_THAT(broken("sums_in:f16"), HasSubstr("sums in f16 overflow unless weights are at most 1"));
+  EXPECT_THAT(broken("scores_in:f16,warpgroups:2,tile_k:80,stages:2"), HasSubstr("blocks of 32 keys"));
   EXPECT_THAT(broken("warpgroups:1,turns:products"), HasSubstr("turns need two warpgroups"));
 }
 

@@ -1,7 +1,9 @@
 /// Every kernel of the tables compiles, without a spill, without local memory, without a serialised wgmma. No GPU
 /// needed.
 
+#include "cuda/hopper_lines.hpp"
 #include "cuda/kernel_list.hpp"
+#include "cuda/kernel_text.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,6 +18,8 @@
 
 namespace heed::cuda {
 namespace {
+
+using kernels::MaskShape;
 
 /// Compiles them all on the cores that there are; one sentence for each that does not please.
 std::vector<std::string> complaints(const std::vector<ListedKernel>& kernels) {
@@ -57,15 +61,20 @@ struct OneOf {
   std::size_t by_default, small;
 };
 
-/// f16 and bf16 take the same registers, so that one of them will do. `first`: where to begin to count.
-std::vector<ListedKernel> chosen(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
-  std::erase_if(list, [](const ListedKernel& kernel) { return kernel.source.name.find("_f16_") != std::string::npos; });
+/// `first`: where to begin to count.
+std::vector<ListedKernel> thinned(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
   const char* const variable = std::getenv("HEED_TEST_SCALE");
   const std::string_view scale = variable == nullptr ? "" : variable;
   const std::size_t step = scale == "full" ? 1 : scale == "small" ? one_of.small : one_of.by_default;
   std::vector<ListedKernel> some;
   for (std::size_t i = first % step; i < list.size(); i += step) some.push_back(std::move(list[i]));
   return some;
+}
+
+/// f16 and bf16 take the same registers, so that one of them will do.
+std::vector<ListedKernel> chosen(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
+  std::erase_if(list, [](const ListedKernel& kernel) { return kernel.source.name.find("_f16_") != std::string::npos; });
+  return thinned(std::move(list), one_of, first);
 }
 
 bool is_portable_backward(const ListedKernel& kernel) { return kernel.source.name.starts_with("portable_bwd_"); }
@@ -78,6 +87,7 @@ std::vector<ListedKernel> listed(std::string_view profile, int sm, bool portable
 }
 
 constexpr OneOf kForward{.by_default = 3, .small = 30};
+constexpr OneOf kKnobs{.by_default = 2, .small = 30};
 /// There are a thousand for each architecture.
 constexpr OneOf kBackward{.by_default = 60, .small = 400};
 
@@ -85,6 +95,46 @@ TEST(KernelResources, hopper_kernels_have_what_they_need) {
   const std::vector<ListedKernel> list = listed("all", 90, false);
   EXPECT_GT(list.size(), 200u);
   for (const std::string& complaint : complaints(chosen(list, kForward))) ADD_FAILURE() << complaint;
+}
+
+/// Each knob away from what the tables have, without a mask and causal, at every head dim where it can be.
+TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
+  std::vector<ListedKernel> list;
+  for (const char* algo :
+       {"specialised:0,warpgroups:2,stages:2", "specialised:0,warpgroups:3,tile_k:32,stages:4,persistence:static",
+        "cluster:2,persistence:static,warpgroups:2,stages:2", "cluster:2,persistence:off,warpgroups:3,stages:4",
+        "p_in_shared:1,warpgroups:2,stages:2", "scores_in:f16,warpgroups:2,stages:2",
+        "sums_in:f16,lazy_maximum:0,rescale_threshold:0,warpgroups:2,stages:2", "persistence:off", "persistence:static",
+        "turns:softmax", "lazy_maximum:0,rescale_threshold:0", "q_in_registers:1,warpgroups:1,stages:2",
+        "own_o_memory:1,q_buffers:1,stages:2,warpgroups:2", "warpgroups:1,tile_k:176,stages:2"}) {
+    for (const int d : {64, 128, 256}) {
+      for (const MaskShape mask : {MaskShape::none, MaskShape::right}) {
+        kernels::HopperConfig config = forced_line(d, d, HopperAlgo::parse(algo)).config;
+        config.features.mask = mask;
+        if (config.impossible() == nullptr) list.push_back({kernel_source(config), "sm_90a"});
+      }
+    }
+  }
+  EXPECT_GT(list.size(), 50u);
+  for (const std::string& complaint : complaints(thinned(list, kKnobs))) ADD_FAILURE() << complaint;
+}
+
+/// V by columns, and block masks whose hidden blocks are left out, in the lines that take them.
+TEST(KernelResources, kernels_that_read_other_keys_have_what_they_need) {
+  std::vector<ListedKernel> list;
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const MaskShape mask : {MaskShape::none, MaskShape::right}) {
+      kernels::HopperConfig config = forced_line(d, d, {}).config;
+      config.features.mask = mask;
+      config.v_by_columns = true;
+      if (config.impossible() == nullptr) list.push_back({kernel_source(config), "sm_90a"});
+      config.v_by_columns = false;
+      config.features.blocks = true;
+      list.push_back({kernel_source(config), "sm_90a"});
+    }
+  }
+  EXPECT_GE(list.size(), 18u);
+  for (const std::string& complaint : complaints(thinned(list, kKnobs))) ADD_FAILURE() << complaint;
 }
 
 TEST(KernelResources, portable_kernels_compile_for_every_architecture) {

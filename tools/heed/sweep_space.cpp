@@ -22,7 +22,8 @@ const std::map<std::string, std::vector<int>>& all_values() {
       {"turns", {0, 1, 2}},         {"persistence", {0, 1, 2}},
       {"lazy_maximum", {0, 1}},     {"rescale_threshold", {0, 8}},
       {"q_in_registers", {0, 1}},   {"own_o_memory", {0, 1}},
-      {"cluster", {1, 2}},          {"p_in_shared", {0, 1}},
+      {"specialised", {0, 1}},      {"cluster", {1, 2}},
+      {"p_in_shared", {0, 1}},
   };
   return values;
 }
@@ -88,6 +89,7 @@ void add_quickly(Collector& collector, const std::vector<HopperConfig>& starts) 
         HopperConfig config = start;
         cuda::hopper_knob(name).set(config, value);
         if (name == "rescale_threshold" && value == 0) config.lazy_maximum = false;
+        if (name == "specialised" && value == 0) config.turns = kernels::Turns::free;
         if (name == "cluster" && value > 1) config.persistence = kernels::Persistence::fixed;
         collector.add(config);
       }
