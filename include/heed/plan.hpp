@@ -114,8 +114,8 @@ class HEED_API Context {
   Explanation explain(const Problem& problem, const PlanOptions& options = {});
   /// For the problem that these arguments pose; an automatic engine is the one in whose memory q lies.
   Plan plan(const ForwardArgs& args, const PlanOptions& options = {});
-  Explanation explain(const ForwardArgs& args, const PlanOptions& options = {});
   Plan plan(const BackwardArgs& args, const PlanOptions& options = {});
+  Explanation explain(const ForwardArgs& args, const PlanOptions& options = {});
   Explanation explain(const BackwardArgs& args, const PlanOptions& options = {});
   void forward(const ForwardArgs& args, const RunOptions& options = {});
   void backward(const BackwardArgs& args, const RunOptions& options = {});

@@ -3,7 +3,9 @@
 #include "core/invalid.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
+#include "cuda/hopper_backward.hpp"
 #include "cuda/hopper_forward.hpp"
+#include "cuda/portable_backward.hpp"
 #include "cuda/portable_forward.hpp"
 #include "dispatch/registry.hpp"
 
@@ -75,7 +77,11 @@ class CudaEngine final : public dispatch::Engine {
     for (const HopperLine& line : hopper_lines())
       registry.add(make_hopper_forward(line, state), without_algo(lacks_hopper(device)));
     for (const dispatch::ForwardKernelSpec& spec : portable_specs())
-      registry.add(make_portable_forward(spec, state), without_algo(options_.family == "hopper" ? kLeftAside : ""));
+      registry.add(make_portable_forward(spec, state), without_algo(lacks_portable()));
+    for (const HopperBackwardLine& line : hopper_backward_lines())
+      registry.add(make_hopper_backward(line, state), lacks_hopper(device));
+    for (const dispatch::BackwardKernelSpec& spec : portable_backward_specs())
+      registry.add(make_portable_backward(spec, state), lacks_portable());
   }
 
  private:
@@ -91,6 +97,8 @@ class CudaEngine final : public dispatch::Engine {
     if (device.sm != 90) return fmt::format("wgmma is Hopper's alone: needs sm_90, this GPU is sm_{}", device.sm);
     return options_.family.starts_with("portable") ? kLeftAside : "";
   }
+
+  std::string lacks_portable() const { return options_.family == "hopper" ? kLeftAside : ""; }
 
   CudaEngineOptions options_;
   HopperAlgo algo_;

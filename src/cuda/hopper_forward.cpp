@@ -50,7 +50,7 @@ class HopperForward final : public CudaForwardKernel {
  private:
   void launch(const dispatch::ForwardCall& call, const Compiled& compiled, int device) const override {
     const Problem& problem = call.problem;
-    const HopperConfig& config = line_.config;
+    const HopperConfig config = hopper_config(line_, problem);
     const bool group = problem.mode() == Mode::group;
     kernels::ForwardParams p = forward_params(call);
     const auto map = [&](Operand which, const void* data, std::int64_t columns, std::int64_t rows, std::int64_t heads,
@@ -58,18 +58,28 @@ class HopperForward final : public CudaForwardKernel {
       return map_tensor(data, problem.type(), problem.strides(which), columns, rows, heads, problem.batch(),
                         static_cast<unsigned>(box_rows));
     };
+    // By columns V is a matrix of d_v rows of keys.
+    const auto map_v = [&] {
+      if (!config.v_by_columns)
+        return map(Operand::v, p.v, problem.d_v(), p.s_k, problem.heads_k(), config.tile_k / config.cluster);
+      Strides strides = problem.strides(Operand::v);
+      std::swap(strides.sequence, strides.dim);
+      return map_tensor(p.v, problem.type(), strides, p.s_k, problem.d_v(), problem.heads_k(), problem.batch(),
+                        static_cast<unsigned>(config.d_v));
+    };
     LastMaps::Maps maps = compiled.maps.get({p.q, p.k, p.v, p.o}, [&] {
-      return LastMaps::Maps{.q = map(Operand::q, p.q, problem.d(), p.s_q, problem.heads_q(), 64),
-                            .k = map(Operand::k, p.k, problem.d(), p.s_k, problem.heads_k(), config.tile_k),
-                            .v = map(Operand::v, p.v, problem.d_v(), p.s_k, problem.heads_k(), config.tile_k),
-                            .o = map(Operand::o, p.o, problem.d_v(), p.s_q, problem.heads_q(), 16)};
+      return LastMaps::Maps{
+          .q = map(Operand::q, p.q, problem.d(), p.s_q, problem.heads_q(), 64),
+          .k = map(Operand::k, p.k, problem.d(), p.s_k, problem.heads_k(), config.tile_k / config.cluster),
+          .v = map_v(),
+          .o = map(Operand::o, p.o, problem.d_v(), p.s_q, problem.heads_q(), 16)};
     });
     p.q_map = maps.q.steps;
     p.k_map = maps.k.steps;
     p.v_map = maps.v.steps;
     p.o_map = maps.o.steps;
     p.counter = reinterpret_cast<unsigned*>(call.workspace.data());
-    p.row_tiles = static_cast<int>(ceil_div(problem.s_q(), config.tile_q()));
+    p.row_tiles = static_cast<int>(ceil_div(problem.s_q(), config.tile_rows()));
     const TileOrder order = tile_order(problem, p.row_tiles);
     p.section = order.section;
     p.light = order.light;
@@ -78,9 +88,9 @@ class HopperForward final : public CudaForwardKernel {
         group ? (ceil_div(problem.total_q(), config.tile_q()) + problem.batch()) * problem.heads_q()
               : p.row_tiles * problem.heads_q() * problem.batch();
     const std::int64_t most = config.persistence == kernels::Persistence::one_tile
-                                  ? std::numeric_limits<std::int32_t>::max()
-                                  : devices().at(static_cast<std::size_t>(device)).multiprocessors;
-    const std::int64_t blocks = std::min(tiles, most);
+                                  ? std::numeric_limits<std::int32_t>::max() / config.cluster
+                                  : devices().at(static_cast<std::size_t>(device)).multiprocessors / config.cluster;
+    const std::int64_t blocks = std::min(tiles, most) * config.cluster;
     void* parameters[] = {&maps.q.map, &maps.k.map, &maps.v.map, &maps.o.map, &p};
     compiled.main->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                           static_cast<CUstream>(call.stream), parameters);

@@ -18,6 +18,7 @@ using kernels::Turns;
 constexpr std::array<std::string_view, 2> kNoYes{"0", "1"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"off", "static", "dynamic"};
+constexpr std::array<std::string_view, 2> kWidths{"f32", "f16"};
 constexpr int kMostStages = 8;
 
 constexpr HopperKnob number(std::string_view name, std::string_view help, int least, int most,
@@ -77,6 +78,21 @@ constexpr std::array kKnobs{
         "own_o_memory", "O leaves through memory of its own instead of its Q tile's", kNoYes,
         [](const HopperConfig& c) { return c.own_o_memory ? 1 : 0; },
         [](HopperConfig& c, int v) { c.own_o_memory = v != 0; }),
+    number(
+        "cluster", "blocks that share K and V, each loading half of them for both", 1, 2,
+        [](const HopperConfig& c) { return c.cluster; }, [](HopperConfig& c, int v) { c.cluster = v; }),
+    words(
+        "p_in_shared", "P of the second product in shared memory instead of registers", kNoYes,
+        [](const HopperConfig& c) { return c.p_in_shared ? 1 : 0; },
+        [](HopperConfig& c, int v) { c.p_in_shared = v != 0; }),
+    words(
+        "scores_in", "what the first product accumulates in; f16 is inaccurate, and never chosen by heed", kWidths,
+        [](const HopperConfig& c) { return c.scores_in_f16 ? 1 : 0; },
+        [](HopperConfig& c, int v) { c.scores_in_f16 = v != 0; }),
+    words(
+        "sums_in", "what the second product accumulates in; f16 is inaccurate, and never chosen by heed", kWidths,
+        [](const HopperConfig& c) { return c.sums_in_f16 ? 1 : 0; },
+        [](HopperConfig& c, int v) { c.sums_in_f16 = v != 0; }),
 };
 
 std::vector<std::string_view> knob_names() {
@@ -180,7 +196,7 @@ std::string broken_limit(const HopperConfig& config) {
   const std::string_view text = limit;
   if (text.starts_with("shared memory"))
     return fmt::format("{}; this takes {:.1f} KB", text, config.shared_bytes() / 1024.0);
-  if (text.starts_with("registers"))
+  if (text.starts_with("registers: O, S"))
     return fmt::format("{}; they take {} of {}", text, config.operand_registers(), config.math_registers());
   return std::string(text);
 }

@@ -22,10 +22,7 @@ using dispatch::Sizes;
 using kernels::HopperConfig;
 using kernels::Turns;
 
-/// Everything but a V whose keys are neighbours.
-constexpr Set<Feature> kAllFeatures{Feature::lse,        Feature::bias,           Feature::alibi,   Feature::soft_cap,
-                                    Feature::sink,       Feature::dropout,        Feature::randval, Feature::bool_mask,
-                                    Feature::block_mask, Feature::logical_lengths};
+constexpr Set<Feature> kAllFeatures = dispatch::any;
 constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink};
 constexpr Set<MaskClass> kFull{MaskClass::none}, kCausal{MaskClass::causal};
 /// More than any features weigh.
@@ -182,6 +179,8 @@ std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by) {
     HopperLine line = turned(base_line(entry.d, entry.d_v, what), HopperAlgo::parse(entry.algo));
     if (const std::string broken = broken_limit(line.config); !broken.empty())
       throw core::invalid("{}: {}.", what, broken);
+    if (line.config.inaccurate())
+      throw core::invalid("{}: sums in f16 are inaccurate, and no record may ask for them.", what);
     line.spec.stem = kept(stem);
     line.spec.signature = lean(line.spec.signature, entry.causal ? kCausal : kFull);
     line.spec.algorithm.notes = by == TunedBy::user ? "from the user's tuning record" : "tuned";
@@ -208,6 +207,10 @@ HopperLine forced_line(int d, int d_v, const HopperAlgo& algo) {
   HopperLine line = turned(base_line(d, d_v, "algo"), algo);
   line.spec.stem = kept(fmt::format("{}[{}]", line.spec.stem, algo.to_string()));
   line.spec.algorithm.notes = "as the caller told";
+  if (line.config.inaccurate()) {
+    line.spec.algorithm.notes = "as the caller told; inaccurate: sums in f16";
+    line.spec.signature.accumulate = {DataType::f32, DataType::f16};
+  }
   line.room = kRoomForAll;
   return with_knobs_told(line);
 }
@@ -223,6 +226,7 @@ HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {
   HopperConfig config = line.config;
   config.type = element_of(problem.type());
   config.features = features_of(problem);
+  config.v_by_columns = problem.d_v() > 1 && problem.strides(Operand::v).dim != 1;
   // Scores that need more than a factor leave no registers for a second look at them.
   if (config.features.changes_scores() && config.warpgroups > 2 && config.d_v > 64 && !line.keeps_lazy_maximum)
     config.lazy_maximum = false;

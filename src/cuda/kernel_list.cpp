@@ -1,7 +1,10 @@
 #include "cuda/kernel_list.hpp"
 
+#include "cuda/hopper_backward.hpp"
 #include "cuda/hopper_forward.hpp"
+#include "cuda/portable_backward.hpp"
 #include "cuda/portable_forward.hpp"
+#include "dispatch/backward_family.hpp"
 #include "dispatch/forward_family.hpp"
 
 #include <initializer_list>
@@ -22,21 +25,25 @@ Device imagined(int sm) {
 
 dispatch::Registry kernels_for(int sm) {
   dispatch::Registry registry;
-  if (sm == 90)
+  if (sm == 90) {
     for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, nullptr));
+    for (const HopperBackwardLine& line : hopper_backward_lines()) registry.add(make_hopper_backward(line, nullptr));
+  }
   for (const dispatch::ForwardKernelSpec& spec : portable_specs()) registry.add(make_portable_forward(spec, nullptr));
+  for (const dispatch::BackwardKernelSpec& spec : portable_backward_specs())
+    registry.add(make_portable_backward(spec, nullptr));
   return registry;
 }
 
-/// Every head dim that has a tile of its own, batch and group mode, no mask and causal.
-std::vector<Problem> training() {
+/// Every head dim that has a tile of its own, batch and group mode, no mask and causal: forward or backward.
+std::vector<Problem> training(const Problem& operation) {
   std::vector<Problem> list;
   for (const DataType type : {DataType::f16, DataType::bf16})
     for (const auto& [d, d_v] : {std::pair{64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}})
       for (const std::int64_t s : {1024, 4096})
         for (const Mask& mask : {Mask::none(), Mask::causal()})
           for (const Mode mode : {Mode::batch, Mode::group})
-            list.push_back(Problem::forward()
+            list.push_back(Problem(operation)
                                .type(type)
                                .mode(mode)
                                .batch(2)
@@ -55,7 +62,7 @@ void add_changed(std::vector<Problem>& list, const std::vector<Problem>& from, c
 }
 
 std::vector<Problem> serving() {
-  std::vector<Problem> list = training();
+  std::vector<Problem> list = training(Problem::forward());
   const std::vector<Problem> plain = list;
   add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0)); });
   add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0, 4)); });
@@ -64,9 +71,8 @@ std::vector<Problem> serving() {
   return list;
 }
 
-std::vector<Problem> everything() {
-  std::vector<Problem> list = serving();
-  const std::vector<Problem> plain = training();
+/// What changes kernels of both directions.
+void add_features(std::vector<Problem>& list, const std::vector<Problem>& plain) {
   const BiasSpec bias32{DataType::f32, {.head = true, .query = true}};
   add_changed(list, plain, [](Problem p) { return p.alibi(Alibi::per_head); });
   add_changed(list, plain, [&](Problem p) { return p.bias(bias32); });
@@ -81,43 +87,87 @@ std::vector<Problem> everything() {
   add_changed(list, plain, [](Problem p) { return p.output_type(DataType::f32); });
   add_changed(list, plain, [](Problem p) { return p.type(DataType::f32).output_type(DataType::f32); });
   add_changed(list, plain, [](Problem p) { return p.aligned(false); });
+}
+
+std::vector<Problem> everything() {
+  std::vector<Problem> list = serving();
+  add_features(list, training(Problem::forward()));
   return list;
 }
 
-ListedKernel listed(const std::shared_ptr<const dispatch::ForwardKernel>& kernel, const Problem& problem,
-                    const Device& device) {
-  auto compilation = static_cast<const CudaForwardKernel&>(*kernel).compilation(problem, device);
-  return {std::move(compilation.source), std::move(compilation.arch), compilation.shared_bytes, kernel->name()};
+/// Gradients of the features come with them.
+std::vector<Problem> everything_backward() {
+  const std::vector<Problem> plain = training(Problem::backward());
+  std::vector<Problem> list = plain;
+  add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0, 4)); });
+  add_changed(list, plain, [](Problem p) { return p.sink(true); });
+  add_changed(list, plain, [](Problem p) { return p.soft_cap(30); });
+  add_features(list, plain);
+  for (Problem& problem : list) {
+    if (problem.bias()) problem.dbias(problem.bias()->type);
+    problem.dslopes(problem.alibi() != Alibi::none).dsink(problem.sink());
+  }
+  return list;
+}
+
+std::shared_ptr<const dispatch::AttentionKernel> select(const dispatch::Registry& registry, const Problem& problem) {
+  if (problem.operation() == Operation::forward) return dispatch::kForwardFamily.select(registry, problem, {});
+  return dispatch::kBackwardFamily.select(registry, problem, {});
+}
+
+bool can(const dispatch::Registry& registry, const Problem& problem, const dispatch::AttentionKernel& kernel) {
+  if (problem.operation() == Operation::forward)
+    return dispatch::kForwardFamily.judge(registry, problem, {.kernel = kernel.name()}).front().can();
+  return dispatch::kBackwardFamily.judge(registry, problem, {.kernel = kernel.name()}).front().can();
+}
+
+/// What a kernel of either direction is compiled from.
+std::vector<ListedKernel> listed(const dispatch::AttentionKernel& kernel, const Problem& problem,
+                                 const Device& device) {
+  std::vector<ListedKernel> list;
+  const auto add = [&](Compilation compilation) {
+    list.push_back(
+        {std::move(compilation.source), std::move(compilation.arch), compilation.shared_bytes, kernel.name()});
+  };
+  if (problem.operation() == Operation::forward) {
+    add(static_cast<const CudaForwardKernel&>(kernel).compilation(problem, device));
+  } else {
+    for (auto& step : static_cast<const CudaBackwardKernel&>(kernel).steps(problem, device))
+      add(std::move(step.compilation));
+  }
+  return list;
+}
+
+std::vector<Problem> problems_of(std::string_view profile) {
+  if (profile == "inference") return serving();
+  std::vector<Problem> list = profile == "flash" ? training(Problem::forward()) : everything();
+  for (Problem& problem : profile == "flash" ? training(Problem::backward()) : everything_backward())
+    list.push_back(std::move(problem));
+  return list;
 }
 
 }  // namespace
 
 std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm) {
-  const std::vector<Problem> problems = profile == "flash"       ? training()
-                                        : profile == "inference" ? serving()
-                                                                 : everything();
   const dispatch::Registry registry = kernels_for(sm);
   const Device device = imagined(sm);
   std::vector<ListedKernel> list;
   std::set<std::string> known;
-  for (const Problem& problem : problems) {
-    const auto kernel = dispatch::kForwardFamily.select(registry, problem, {});
-    ListedKernel one = listed(kernel, problem, device);
-    if (known.insert(one.source.text).second) list.push_back(std::move(one));
-  }
+  for (const Problem& problem : problems_of(profile))
+    for (ListedKernel& one : listed(*select(registry, problem), problem, device))
+      if (known.insert(one.source.text).second) list.push_back(std::move(one));
   return list;
 }
 
 std::vector<ListedKernel> one_source_of_each(int sm) {
   const dispatch::Registry registry = kernels_for(sm);
-  const std::vector<Problem> problems = everything();
+  const std::vector<Problem> forward = everything(), backward = everything_backward();
   std::vector<ListedKernel> list;
   for (const dispatch::Registry::Entry& entry : registry.entries()) {
-    for (const Problem& problem : problems) {
-      const auto verdicts = dispatch::kForwardFamily.judge(registry, problem, {.kernel = entry.kernel->name()});
-      if (!verdicts.front().can()) continue;
-      list.push_back(
-          listed(std::static_pointer_cast<const dispatch::ForwardKernel>(entry.kernel), problem, imagined(sm)));
+    const auto& kernel = static_cast<const dispatch::AttentionKernel&>(*entry.kernel);
+    for (const Problem& problem : kernel.operation() == Operation::forward ? forward : backward) {
+      if (!can(registry, problem, kernel)) continue;
+      for (ListedKernel& one : listed(kernel, problem, imagined(sm))) list.push_back(std::move(one));
       break;
     }
   }

@@ -20,6 +20,9 @@ constexpr std::array<std::string_view, 3> kMasks{"none", "right", "window"};
 constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
+constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
+constexpr std::array<std::string_view, 7> kBackwardParts{"rows",    "keys_values", "values", "keys",
+                                                         "queries", "bias",        "sums"};
 
 template <class Enum, std::size_t N>
 std::string_view text(const std::array<std::string_view, N>& names, Enum value) {
@@ -56,31 +59,77 @@ std::string suffix(const ForwardFeatures& f) {
   return words;
 }
 
+/// One of the three kernels of a Hopper backward pass, whose configuration is written out as `config`.
+KernelSource hopper_backward_source(const std::string& name, std::string_view main, const std::string& config,
+                                    HopperBackwardPart part) {
+  if (part == HopperBackwardPart::main)
+    return {name, fmt::format(R"(#include "{0}.cuh"
+using namespace heed::kernels;
+
+{1}
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
+                const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
+                const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
+                const __grid_constant__ BackwardParams p) {{
+  {0}<kConfig>(q, d_o, k, v, dk, dv, p);
+}}
+)",
+                              main, config)};
+  const std::string_view stage = part == HopperBackwardPart::before ? "before" : "after";
+  return {fmt::format("{}_{}", name, stage), fmt::format(R"(#include "hopper_backward_rows.cuh"
+using namespace heed::kernels;
+
+{}
+extern "C" __global__ void __launch_bounds__(kRowThreads) heed_kernel(const __grid_constant__ BackwardParams p) {{
+  hopper_backward_{}<kConfig>(p);
+}}
+)",
+                                                         config, stage)};
+}
+
+/// The kernel before looks at nothing but lengths, and the one after only where pairs are hidden: those of many
+/// features are the same.
+ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
+  if (part == HopperBackwardPart::main || (part == HopperBackwardPart::after && features.hides())) return features;
+  return {.own_lengths = features.own_lengths};
+}
+
+/// "_cluster2_pshared": what of the knobs a name tells.
+std::string knob_suffix(const kernels::HopperConfig& c) {
+  return fmt::format("{}{}{}{}{}", c.cluster == 1 ? "" : "_cluster2", c.p_in_shared ? "_pshared" : "",
+                     c.scores_in_f16 ? "_scores16" : "", c.sums_in_f16 ? "_sums16" : "",
+                     c.v_by_columns ? "_columns" : "");
+}
+
 }  // namespace
 
 KernelSource kernel_source(const kernels::HopperConfig& c) {
-  return {fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
-                      suffix(c.features)),
-          fmt::format(
-              R"(#include "hopper_forward.cuh"
+  return {
+      fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
+                  knob_suffix(c), suffix(c.features)),
+      fmt::format(
+          R"(#include "hopper_forward.cuh"
 using namespace heed::kernels;
 
 constexpr HopperConfig kConfig{{
     .type = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warpgroups = {}, .k_stages = {}, .v_stages = {},
     .q_buffers = {}, .turns = Turns::{}, .persistence = Persistence::{}, .lazy_maximum = {}, .rescale_threshold = {},
-    .q_in_registers = {}, .own_o_memory = {},
+    .q_in_registers = {}, .own_o_memory = {}, .cluster = {}, .p_in_shared = {}, .scores_in_f16 = {},
+    .sums_in_f16 = {}, .v_by_columns = {},
     .features = {}}};
 
-extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1){}
     heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                 const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap o,
                 const __grid_constant__ ForwardParams p) {{
   hopper_forward<kConfig>(q, k, v, o, p);
 }}
 )",
-              text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
-              text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
-              c.q_in_registers, c.own_o_memory, initializer(c.features))};
+          text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
+          text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
+          c.q_in_registers, c.own_o_memory, c.cluster, c.p_in_shared, c.scores_in_f16, c.sums_in_f16, c.v_by_columns,
+          initializer(c.features), c.cluster == 1 ? "" : " __cluster_dims__(kConfig.cluster, 1, 1)")};
 }
 
 KernelSource kernel_source(const kernels::PortableConfig& c) {
@@ -103,6 +152,61 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 )",
               text(kElements, c.type), text(kElements, c.input), text(kElements, c.output), c.d, c.d_v, c.tile_k,
               c.warps, c.warp_rows, c.stages, c.q_in_registers, c.k_pieces, c.row_bytes, initializer(c.features))};
+}
+
+KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
+  const ForwardFeatures features = features_of_part(c.features, part);
+  return hopper_backward_source(
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+                  c.ordered ? "_ordered" : "", suffix(features)),
+      "hopper_backward",
+      fmt::format(
+          "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
+          "BackwardPipeline::{}, .ordered = {},\n    .features = {}}};\n",
+          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, initializer(features)),
+      part);
+}
+
+KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBackwardPart part) {
+  const ForwardFeatures features = features_of_part(c.features, part);
+  return hopper_backward_source(
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+                  c.ordered ? "_ordered" : "", suffix(features)),
+      "hopper_backward_wide",
+      fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .ordered = {},\n    "
+                  ".features = {}}};\n",
+                  text(kElements, c.type), c.d, c.ordered, initializer(features)),
+      part);
+}
+
+KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
+  // Three kernels compute the parts of one file each, two those of another.
+  const std::string_view entry = c.owns_keys() ? "keys" : text(kBackwardParts, c.part);
+  const std::string_view file = c.part == kernels::BackwardPart::sums ? "rows" : entry;
+  const std::string head_dims = c.d_v == 0 ? ""
+                                : c.d == 0 ? fmt::format("_d{}", c.d_v)
+                                           : fmt::format("_d{}_{}", c.d, c.d_v);
+  return {fmt::format("portable_bwd_{}_{}{}{}_{}x{}{}{}", text(kBackwardParts, c.part), text(kElements, c.input),
+                      c.type == c.input ? "" : "_accurate", head_dims, c.tile(), c.block,
+                      c.row_bytes == 16 ? "" : fmt::format("_by{}", c.row_bytes), suffix(c.features)),
+          fmt::format(
+              R"(#include "portable_backward_{}.cuh"
+using namespace heed::kernels;
+
+constexpr PortableBackwardConfig kConfig{{
+    .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
+    .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .stages = {}, .piece = {}, .pass = {},
+    .operands_in_order = {}, .row_bytes = {},
+    .features = {}}};
+
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+    heed_kernel(const __grid_constant__ BackwardParams p) {{
+  portable_backward_{}<kConfig>(p);
+}}
+)",
+              file, text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input),
+              text(kElements, c.output), text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step,
+              c.stages, c.piece, c.pass, c.operands_in_order, c.row_bytes, initializer(c.features), entry)};
 }
 
 KernelSource randval_source() {

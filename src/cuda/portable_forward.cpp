@@ -80,8 +80,8 @@ class PortableForward final : public CudaForwardKernel {
 
   Compilation compilation(const Problem& problem, const Device& device) const override {
     const kernels::PortableConfig config = portable_config(problem, device.max_shared_memory);
-    const bool ptx = has_state() && state().portable_as_ptx;
-    return {kernel_source(config), ptx ? "compute_80" : "sm_" + std::to_string(device.sm), config.shared_bytes()};
+    return {kernel_source(config), has_state() ? state().portable_arch() : "sm_" + std::to_string(device.sm),
+            config.shared_bytes()};
   }
 
  private:

@@ -144,7 +144,9 @@ inline Broken tma_stride_broken(const Problem& p) {
   constexpr std::int64_t kBytes = 16, kMost = std::int64_t{1} << 40;
   for (const Operand operand : p.operands()) {
     const std::string_view letter = name(operand);
-    const Strides s = p.strides(operand);
+    Strides s = p.strides(operand);
+    const bool by_columns = operand == Operand::v && s.dim != 1 && s.sequence == 1;
+    if (by_columns) std::swap(s.dim, s.sequence);  // a matrix of d_v rows of keys
     const bool of_q = shape_of(operand) == Operand::q || shape_of(operand) == Operand::o;
     const std::int64_t rows = p.mode() == Mode::group ? (of_q ? p.total_q() : p.total_k()) : (of_q ? p.s_q() : p.s_k());
     if (s.dim != 1) return fmt::format("{}: elements of a row are {} apart", letter, s.dim);

@@ -38,14 +38,14 @@ std::string cuda_algo(const Context::Options& options) {
   return options.cuda_algo.empty() ? std::string(dispatch::environment("HEED_CUDA_ALGO")) : options.cuda_algo;
 }
 
-const void* q_of(const ForwardArgs& args) { return args.q.data; }
-const void* q_of(const BackwardArgs& args) { return args.forward.q.data; }
-
 /// What arguments pose, and to which engine.
 struct Posed {
   EngineChoice engine;
   Problem problem;
 };
+
+const void* first_pointer(const ForwardArgs& args) { return args.q.data; }
+const void* first_pointer(const BackwardArgs& args) { return args.forward.q.data; }
 
 /// Where q lies is asked once.
 template <class Args>
@@ -53,7 +53,7 @@ Posed pose(const dispatch::Registry& registry, const Args& args, EngineChoice en
   const void* known = nullptr;
   if (engine == EngineChoice::automatic) {
     engine = dispatch::engine_for(registry, args);
-    known = q_of(args);
+    known = first_pointer(args);
   }
   const dispatch::EngineKind kind =
       engine == EngineChoice::cuda ? dispatch::EngineKind::cuda : dispatch::EngineKind::cpu;
@@ -124,34 +124,6 @@ Explanation Context::explain(const Problem& problem, const PlanOptions& options)
   return dispatch::explain(*impl_->registry, problem, {.engine = options.engine, .kernel = options.kernel});
 }
 
-Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
-  return pose(*impl_->registry, args, engine).problem;
-}
-
-Problem Context::problem(const BackwardArgs& args, EngineChoice engine) const {
-  return pose(*impl_->registry, args, engine).problem;
-}
-
-Plan Context::plan(const BackwardArgs& args, const PlanOptions& options) {
-  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
-  return plan(problem, on_engine(options, engine));
-}
-
-Explanation Context::explain(const BackwardArgs& args, const PlanOptions& options) {
-  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
-  return explain(problem, on_engine(options, engine));
-}
-
-Plan Context::plan(const ForwardArgs& args, const PlanOptions& options) {
-  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
-  return plan(problem, on_engine(options, engine));
-}
-
-Explanation Context::explain(const ForwardArgs& args, const PlanOptions& options) {
-  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
-  return explain(problem, on_engine(options, engine));
-}
-
 namespace {
 
 template <class Args>
@@ -163,13 +135,38 @@ void run_once(Context::Impl& context, const Args& args, const RunOptions& option
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the executor brings {} workers: it must be 1 to {}.", workers, ThreadPool::kMaxThreads));
   const auto plan = context.plan(problem, {.engine = engine, .threads = workers});
-  if (const auto own = plan->kernel->own_workspace(q_of(args), options.stream, plan->workspace_bytes))
+  if (const auto own = plan->kernel->own_workspace(first_pointer(args), options.stream, plan->workspace_bytes))
     return plan->run(args, *own, executor, options.stream);
   const auto workspace = context.workspaces.take(plan->workspace_bytes);
   plan->run(args, workspace.bytes(), executor, nullptr);
 }
 
 }  // namespace
+
+Problem Context::problem(const ForwardArgs& args, EngineChoice engine) const {
+  return pose(*impl_->registry, args, engine).problem;
+}
+Problem Context::problem(const BackwardArgs& args, EngineChoice engine) const {
+  return pose(*impl_->registry, args, engine).problem;
+}
+
+Plan Context::plan(const ForwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return plan(problem, on_engine(options, engine));
+}
+Plan Context::plan(const BackwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return plan(problem, on_engine(options, engine));
+}
+
+Explanation Context::explain(const ForwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return explain(problem, on_engine(options, engine));
+}
+Explanation Context::explain(const BackwardArgs& args, const PlanOptions& options) {
+  const auto [engine, problem] = pose(*impl_->registry, args, options.engine);
+  return explain(problem, on_engine(options, engine));
+}
 
 void Context::forward(const ForwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }
 void Context::backward(const BackwardArgs& args, const RunOptions& options) { run_once(*impl_, args, options); }

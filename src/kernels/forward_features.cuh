@@ -174,6 +174,10 @@ struct RowFeatures {
     } else {
       x = __fmul_rn(product, p.scale_log2);  // rounded: a difference of scores is 0 for equal products
     }
+    return with_terms(x, key, added);
+  }
+  /// What is added to a score in log2 units behind the soft cap.
+  __device__ __forceinline__ float with_terms(float x, int key, float added) const {
     if constexpr (F.bias != BiasType::none) x = __fmaf_rn(added, kLog2e, x);
     if constexpr (F.alibi) x = __fmaf_rn(-slope, fabsf(diagonal - float(key)), x);
     return x;

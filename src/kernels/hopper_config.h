@@ -31,20 +31,31 @@ struct HopperConfig {
   bool lazy_maximum = true;   ///< no row maximum in unmasked blocks unless the row sums ask for one
   int rescale_threshold = 8;  ///< O is rescaled when a maximum grows by more than this, in log2 units; 0: always
   bool q_in_registers = false;
-  bool own_o_memory = false;  ///< O leaves through memory of its own instead of its Q tile's
+  bool own_o_memory = false;   ///< O leaves through memory of its own instead of its Q tile's
+  int cluster = 1;             ///< blocks that share K and V: each loads half of a tile for both
+  bool p_in_shared = false;    ///< P of the second product in shared memory instead of registers
+  bool scores_in_f16 = false;  ///< the first product accumulates in f16: inaccurate, never chosen by heed itself
+  bool sums_in_f16 = false;    ///< likewise the second
+  bool v_by_columns = false;   ///< V's keys are neighbours in memory: follows from the problem
   ForwardFeatures features = {};
 
-  constexpr int tile_q() const { return 64 * warpgroups; }
+  constexpr int tile_q() const { return 64 * warpgroups; }        ///< query rows of a block
+  constexpr int tile_rows() const { return tile_q() * cluster; }  ///< of all blocks that share K and V
+  constexpr bool inaccurate() const { return scores_in_f16 || sums_in_f16; }
   constexpr int threads() const { return 128 * (warpgroups + 1); }
-  // Registers of a thread after the roles have parted; together no more than the launch gave them all. The search for
-  // tiles of sequences with their own lengths takes a few more.
+  /// The copying warp has more to keep: it searches for tiles of sequences with their own lengths, or computes by
+  /// itself which tile is next, or copies for another block, too.
+  constexpr bool busy_copies() const {
+    return features.own_lengths || persistence == Persistence::fixed || cluster > 1;
+  }
+  // Registers of a thread after the roles have parted; together no more than the launch gave them all.
   constexpr int math_registers() const {
-    if (warpgroups <= 2) return features.own_lengths ? 224 : 232;
-    return warpgroups == 3 ? (features.own_lengths ? 152 : 160) : (features.own_lengths ? 104 : 112);
+    if (warpgroups <= 2) return busy_copies() ? 224 : 232;
+    return warpgroups == 3 ? (busy_copies() ? 152 : 160) : 112;
   }
   constexpr int copy_registers() const {
-    if (warpgroups <= 2) return features.own_lengths ? 56 : 40;
-    return warpgroups == 3 ? (features.own_lengths ? 56 : 32) : (features.own_lengths ? 64 : 32);
+    if (warpgroups <= 2) return busy_copies() ? 56 : 40;
+    return warpgroups == 3 && busy_copies() ? 56 : 32;
   }
 
   // Shared memory, from its beginning. Tiles are stored as panels of 64 columns = 128 bytes.
@@ -54,20 +65,29 @@ struct HopperConfig {
   /// Of one warpgroup; O leaves through it, too.
   constexpr int q_bytes() const { return 64 * 128 * (own_o_memory ? panels() : larger_panels()); }
   constexpr int k_bytes() const { return tile_k * 128 * panels(); }
-  constexpr int v_bytes() const { return tile_k * 128 * v_panels(); }
+  /// By columns a panel has 64 keys and d_v rows, otherwise 64 columns and tile_k rows.
+  constexpr int v_bytes() const { return v_by_columns ? d_v * 128 * key_panels() : tile_k * 128 * v_panels(); }
+  constexpr int key_panels() const { return (tile_k + 63) / 64; }
   constexpr int k_at() const { return q_buffers * warpgroups * q_bytes(); }
   constexpr int v_at() const { return k_at() + k_stages * k_bytes(); }
   constexpr int o_at() const { return v_at() + v_stages * v_bytes(); }  ///< [warpgroup][2 panels of 64 x 64]
-  constexpr int barriers_at() const { return o_at() + (own_o_memory ? warpgroups * 2 * 64 * 128 : 0); }
+  constexpr int p_at() const { return o_at() + (own_o_memory ? warpgroups * 2 * 64 * 128 : 0); }  ///< [warpgroup]
+  constexpr int p_bytes() const { return 64 * 128 * key_panels(); }
+  constexpr int barriers_at() const { return p_at() + (p_in_shared ? warpgroups * p_bytes() : 0); }
   constexpr int barriers() const { return 2 * (q_buffers * warpgroups + k_stages + v_stages); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 31) / 32 * 32; }
   constexpr int shared_bytes() const { return work_at() + q_buffers * warpgroups * 32; }
 
   /// Blocks that a warpgroup may hand on while its last P V still holds a V stage.
-  constexpr int most_skipped() const { return (64 * (warpgroups - 1) + tile_k - 1) / tile_k; }
+  constexpr int most_skipped() const {
+    return cluster > 1 ? v_stages - 1 : (64 * (warpgroups - 1) + tile_k - 1) / tile_k;
+  }
 
   /// Registers of a thread that hold O, S, P (and Q).
-  constexpr int operand_registers() const { return d_v / 2 + tile_k / 2 + tile_k / 4 + (q_in_registers ? d / 4 : 0); }
+  constexpr int operand_registers() const {
+    return (sums_in_f16 ? d_v / 4 : d_v / 2) + tile_k / 2 + tile_k / 4 + (scores_in_f16 ? tile_k / 4 : 0) +
+           (q_in_registers ? d / 4 : 0);
+  }
 
   /// Which limit this combination breaks; null: it can be compiled.
   constexpr const char* impossible() const {
@@ -83,8 +103,21 @@ struct HopperConfig {
     if (rescale_threshold < 0 || rescale_threshold > 12) return "the rescale threshold is 0 to 12";
     if (lazy_maximum && rescale_threshold == 0) return "the lazy maximum needs a rescale threshold above 0";
     if (turns != Turns::free && warpgroups == 1) return "turns need two warpgroups or more";
+    if (cluster < 1 || cluster > 2) return "a cluster has one block or two";
+    if (cluster > 1 && persistence == Persistence::dynamic)
+      return "the blocks of a cluster take the same tiles by a plan: persistence is static or off";
+    if (cluster > 1 && features.own_lengths) return "the blocks of a cluster need sequences of one length";
+    if (cluster > 1 && v_by_columns) return "the blocks of a cluster load V by rows";
+    if (v_by_columns && features.own_lengths) return "V by columns needs sequences that fill their tensor";
+    if (inaccurate() && type != Element::f16) return "accumulation in f16 takes f16 inputs";
+    if (scores_in_f16 && tile_k % 32 != 0) return "scores in f16 come in blocks of 32 keys and multiples of that";
+    if (sums_in_f16 && d_v % 32 != 0) return "sums in f16 need a d_v that is a multiple of 32";
+    if (sums_in_f16 && (lazy_maximum || rescale_threshold > 0))
+      return "sums in f16 overflow unless weights are at most 1: lazy_maximum:0 and rescale_threshold:0";
     if ((features.mask != MaskShape::none) && v_stages <= most_skipped())
       return "a pending P V holds one V stage while blocks are handed on: more V stages, or fewer warpgroups";
+    if (warpgroups == 4 && busy_copies())
+      return "registers: four warpgroups leave too few for copies of own lengths, by a static plan or in a cluster";
     if (operand_registers() + 24 > math_registers()) return "registers: O, S and P of a warpgroup exceed its share";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
     return nullptr;

@@ -26,6 +26,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   extern __shared__ __align__(1024) u8 shared[];
   const u32 base = shared_address(shared);
   const u32 warpgroup = warp_uniform(threadIdx.x / 128);
+  const u32 rank = C.cluster == 1 ? 0 : cluster_rank();
+  const int rank_row = int(rank) * C.tile_q();  // of the cluster's rows, the first of this block's
 
   // Barriers, a full and an empty one for each: Q by buffer and warpgroup, K and V by stage.
   const u32 q_full = base + C.barriers_at(), q_empty = q_full + 8 * C.q_buffers * kWgs;
@@ -44,15 +46,19 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     }
     for (int i = 0; i < C.k_stages; ++i) {
       mbarrier_init(k_full + 8 * i, 1);
-      mbarrier_init(k_empty + 8 * i, 4 * kWgs);
+      mbarrier_init(k_empty + 8 * i, 4 * kWgs * C.cluster);
     }
     for (int i = 0; i < C.v_stages; ++i) {
       mbarrier_init(v_full + 8 * i, 1);
-      mbarrier_init(v_empty + 8 * i, 4 * kWgs);
+      mbarrier_init(v_empty + 8 * i, 4 * kWgs * C.cluster);
     }
     mbarrier_init_fence();
   }
-  __syncthreads();
+  if constexpr (C.cluster == 1) {
+    __syncthreads();
+  } else {
+    cluster_sync();
+  }
 
   if (warpgroup == 0) {
     // ---- the copying warp ------------------------------------------------------------------------------------------
@@ -66,7 +72,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     Ring<C.v_stages> v;
     TileSearch<C> search;
     const int same_length_tiles = p.row_tiles * p.heads * p.batch;
-    for (int tile = blockIdx.x;;) {
+    for (int tile = blockIdx.x / C.cluster;;) {
       TileWork work{};
       bool found = tile < same_length_tiles;
       if constexpr (F.own_lengths) {
@@ -101,27 +107,51 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 #pragma unroll
             for (int i = 0; i < C.panels(); ++i)
               tma_load(base + slot * C.q_bytes() + i * (64 * 128), &map_q, q_full + 8 * slot, i * 64,
-                       sequence.q_row + work.row_tile * C.tile_q() + w * 64, work.head * p.q_map.head,
+                       sequence.q_row + work.row_tile * C.tile_rows() + rank_row + w * 64, work.head * p.q_map.head,
                        work.batch * p.q_map.batch, once);
           }
           q.next();
         };
+        // In a cluster each block copies half of the rows, for both.
+        auto load_half = [&](u32 to, const TensorMap* map, u32 full, int panels, int block, const MapSteps& steps)
+            __attribute__((always_inline)) {
+#pragma unroll
+          for (int i = 0; i < panels; ++i)
+            tma_load_to_all(to + i * (kN * 128) + rank * (kN / 2 * 128), map, full, i * 64,
+                            sequence.k_row + block * kN + rank * (kN / 2), kv_head * steps.head,
+                            work.batch * steps.batch, 3, again);
+        };
         auto load_k = [&](int block) {
           mbarrier_wait(k_empty + 8 * k.stage, k.phase ^ 1);
           mbarrier_arrive_expect(k_full + 8 * k.stage, C.k_bytes());
+          const u32 to = base + C.k_at() + k.stage * C.k_bytes();
+          if constexpr (C.cluster == 1) {
 #pragma unroll
-          for (int i = 0; i < C.panels(); ++i)
-            tma_load(base + C.k_at() + k.stage * C.k_bytes() + i * (kN * 128), &map_k, k_full + 8 * k.stage, i * 64,
-                     sequence.k_row + block * kN, kv_head * p.k_map.head, work.batch * p.k_map.batch, again);
+            for (int i = 0; i < C.panels(); ++i)
+              tma_load(to + i * (kN * 128), &map_k, k_full + 8 * k.stage, i * 64, sequence.k_row + block * kN,
+                       kv_head * p.k_map.head, work.batch * p.k_map.batch, again);
+          } else {
+            load_half(to, &map_k, k_full + 8 * k.stage, C.panels(), block, p.k_map);
+          }
           k.next();
         };
         auto load_v = [&](int block) {
           mbarrier_wait(v_empty + 8 * v.stage, v.phase ^ 1);
           mbarrier_arrive_expect(v_full + 8 * v.stage, C.v_bytes());
+          const u32 to = base + C.v_at() + v.stage * C.v_bytes();
+          if constexpr (C.v_by_columns) {
 #pragma unroll
-          for (int i = 0; i < C.v_panels(); ++i)
-            tma_load(base + C.v_at() + v.stage * C.v_bytes() + i * (kN * 128), &map_v, v_full + 8 * v.stage, i * 64,
-                     sequence.k_row + block * kN, kv_head * p.v_map.head, work.batch * p.v_map.batch, again);
+            for (int i = 0; i < C.key_panels(); ++i)
+              tma_load(to + i * (C.d_v * 128), &map_v, v_full + 8 * v.stage, sequence.k_row + block * kN + i * 64, 0,
+                       kv_head * p.v_map.head, work.batch * p.v_map.batch, again);
+          } else if constexpr (C.cluster == 1) {
+#pragma unroll
+            for (int i = 0; i < C.v_panels(); ++i)
+              tma_load(to + i * (kN * 128), &map_v, v_full + 8 * v.stage, i * 64, sequence.k_row + block * kN,
+                       kv_head * p.v_map.head, work.batch * p.v_map.batch, again);
+          } else {
+            load_half(to, &map_v, v_full + 8 * v.stage, C.v_panels(), block, p.v_map);
+          }
           v.next();
         };
 
@@ -131,8 +161,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
           // Drawn before this tile's copies, looked at after them.
           if (C.persistence == Persistence::dynamic) ticket = atomicAdd(p.counter, 1u);
           const KeyBlocks blocks =
-              blocks_of<C>(sequence, work.row_tile * C.tile_q(), (work.row_tile + 1) * C.tile_q());
-          int n = blocks.high;
+              blocks_of<C>(sequence, work.row_tile * C.tile_rows(), (work.row_tile + 1) * C.tile_rows());
+          int n = first_block<C>(p, blocks, work, sequence);
           if (C.q_buffers == 1) {  // Q's buffer is free last
             load_k(n);
             load_q();
@@ -141,7 +171,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
             load_k(n);
           }
 #pragma unroll 1
-          for (int next = blocks.next(n); next >= 0; n = next, next = blocks.next(next)) {
+          for (int next = next_block<C>(p, blocks, work, sequence, n); next >= 0;
+               n = next, next = next_block<C>(p, blocks, work, sequence, next)) {
             load_k(next);
             load_v(n);
           }
@@ -157,9 +188,10 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         break;
       }
       tile = C.persistence == Persistence::one_tile ? 0x7fffffff
-             : C.persistence == Persistence::fixed  ? tile + gridDim.x
+             : C.persistence == Persistence::fixed  ? tile + gridDim.x / C.cluster
                                                     : gridDim.x + (F.own_lengths ? __reduce_max_sync(0xffffffffu, ticket) : ticket);
     }
+    if (C.cluster > 1) cluster_sync();  // nobody leaves while the other block may still write to it
     return;
   }
 
@@ -171,14 +203,16 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   if (C.turns != Turns::free && w == kWgs - 1) barrier_arrive(next_turn, 256);  // the first one begins
 
   const u64 k_operand = swizzled_operand(base + C.k_at(), 16);
-  const u64 v_operand = swizzled_operand(base + C.v_at(), kN * 128);
+  const u64 v_operand = swizzled_operand(base + C.v_at(), C.v_by_columns ? 16 : kN * 128);
+  const u32 p_at = base + C.p_at() + w * C.p_bytes();
   const u32 matrix_row = (lane & 15) * 128;  // row of this lane's address in a 16-row slice
 
   Ring<C.q_buffers> q;
   Ring<C.k_stages> k;
   Ring<C.v_stages> v;
-  float o[C.d_v / 2];       // [64 x d_v] of the warpgroup
+  typename Sums<C, T>::Element o[Sums<C, T>::kRegisters];  // [64 x d_v] of the warpgroup
   float s[kN / 2];          // [64 x tile_k]: scores, then weights
+  u32 half_s[C.scores_in_f16 ? kN / 4 : 1];  // the scores as the product leaves them
   u32 weights[kN / 4];      // the same as 16-bit operands
   Softmax<C> softmax{};
   float factor[2];          // what O is multiplied by in the end
@@ -191,13 +225,18 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 
   // Every warp gives a stage back for itself. One arrival per warpgroup is not enough: where blocks are handed on there
   // is no wgmma to keep its warps together, and a warp that looks at a full barrier two turns late waits for ever.
+  auto give_back = [&](u32 barrier) __attribute__((always_inline)) {
+    if constexpr (C.cluster == 1) {
+      if (lane == 0) mbarrier_arrive(barrier);
+    } else {
+      if (lane < C.cluster) mbarrier_arrive_at(barrier, lane);
+    }
+  };
   auto release_k = [&]() {
-    if (lane == 0) mbarrier_arrive(k_empty + 8 * k.stage);
+    give_back(k_empty + 8 * k.stage);
     k.next();
   };
-  auto release_v = [&](u32 stage) {
-    if (lane == 0) mbarrier_arrive(v_empty + 8 * stage);
-  };
+  auto release_v = [&](u32 stage) { give_back(v_empty + 8 * stage); };
   auto hand_on_v = [&]() {
     mbarrier_wait(v_full + 8 * v.stage, v.phase);
     release_v(v.stage);
@@ -221,8 +260,12 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   auto issue_qk = [&]() {
     const u64 k_at = k_operand + k.stage * (C.k_bytes() / 16);
     wgmma_fence();
-    if constexpr (C.q_in_registers) {
+    if constexpr (C.q_in_registers && C.scores_in_f16) {
+      issue_scores_from_registers<C, T>(half_s, q_registers, k_at);
+    } else if constexpr (C.q_in_registers) {
       issue_scores_from_registers<C, T>(s, q_registers, k_at);
+    } else if constexpr (C.scores_in_f16) {
+      issue_scores<C, T>(half_s, swizzled_operand(base + slot * C.q_bytes(), 16), k_at);
     } else {
       issue_scores<C, T>(s, swizzled_operand(base + slot * C.q_bytes(), 16), k_at);
     }
@@ -230,8 +273,38 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   };
   auto issue_pv = [&]() {
     wgmma_fence();
-    issue_values<C, T>(o, weights, v_operand + v.stage * (C.v_bytes() / 16));
+    if constexpr (C.p_in_shared) {
+      issue_values_from_shared<C, T>(o, swizzled_operand(p_at, 16), v_operand + v.stage * (C.v_bytes() / 16));
+    } else {
+      issue_values<C, T>(o, weights, v_operand + v.stage * (C.v_bytes() / 16));
+    }
     wgmma_commit();
+  };
+  // After the wait for a product of scores.
+  auto pin_scores = [&]() __attribute__((always_inline)) {
+    if constexpr (C.scores_in_f16) {
+      pin(half_s);
+    } else {
+      pin(s);
+    }
+  };
+  auto take_scores = [&]() __attribute__((always_inline)) {
+    if constexpr (C.scores_in_f16) {
+      pin(half_s);
+      widen(s, half_s);
+    }
+  };
+  // P in shared memory: panels of 64 keys, as Q lies. All four warps must have written before the product reads.
+  auto publish_weights = [&]() __attribute__((always_inline)) {
+    if constexpr (C.p_in_shared) {
+#pragma unroll
+      for (int i = 0; i < kN / 16; ++i)
+        store_matrix_x4(p_at + (i / 4) * (64 * 128) + warp * 16 * 128 + matrix_row +
+                            (((i % 4 * 2 + (lane >> 4)) ^ (lane & 7)) * 16),
+                        weights[4 * i], weights[4 * i + 1], weights[4 * i + 2], weights[4 * i + 3]);
+      fence_shared_for_async();
+      barrier_sync(together, 128);
+    }
   };
   // V rows behind the end of a sequence belong to somebody else and may hold NaN, which a weight of 0 does not silence:
   // they are zeroed before the product. Other warpgroups may do the same at the same time.
@@ -255,10 +328,10 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const TileWork work = work_in(slot);
     const bool more = work.row_tile >= 0;
     const Sequence sequence = sequence_of_tile<C>(p, work);
-    const int tile_row = work.row_tile * C.tile_q(), first_row = tile_row + w * 64;
-    blocks = blocks_of<C>(sequence, tile_row, tile_row + C.tile_q());
-    n = blocks.high;
-    if (kWgs > 1 && more) {  // blocks that only other warpgroups need are handed on
+    const int tile_row = work.row_tile * C.tile_rows(), first_row = tile_row + rank_row + w * 64;
+    blocks = blocks_of<C>(sequence, tile_row, tile_row + C.tile_rows());
+    n = first_block<C>(p, blocks, work, sequence);
+    if (kWgs * C.cluster > 1 && !F.blocks && more) {  // blocks that only other warpgroups need are handed on
       int mine = F.mask == MaskShape::none ? n : blocks_of<C>(sequence, first_row, first_row + 64).high;
       if (first_row >= sequence.s_q) mine = blocks.last();  // no rows at all: one block, for the flow's sake
       const bool many = F.mask == MaskShape::none || n - mine + skipped > C.most_skipped();
@@ -298,19 +371,28 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       }
     }
     if (more) mbarrier_wait(k_full + 8 * k.stage, k.phase);
-    pin(s);
+    pin_scores();
     issue_qk();
     still_pinned = v_pinned;
     return more;
   };
 
+  auto spoilt_sums = [&](bool counts) __attribute__((always_inline)) {
+    if constexpr (C.sums_in_f16) {
+      float wide[C.d_v / 2];
+      widen(wide, o);
+      return spoilt(wide, counts);
+    } else {
+      return spoilt(o, counts);
+    }
+  };
   // O of a finished tile, times `factor` -> 16-bit -> shared memory -> global memory, warp by warp.
   auto store_o = [&](u32 from, const TileWork& work) __attribute__((always_inline)) {
     const Sequence sequence = sequence_of_tile<C>(p, work);
-    const int first_row = work.row_tile * C.tile_q() + w * 64 + warp * 16;  // of this warp
+    const int first_row = work.row_tile * C.tile_rows() + rank_row + w * 64 + warp * 16;  // of this warp
     // In a Q tile's memory all four warps must be past their last read of Q. Each has waited for its last Q K^T.
     if (!C.own_o_memory) barrier_sync(together, 128);
-    if (F.hides() && spoilt(o, first_row + int(lane) / 4 < sequence.s_q)) {
+    if (F.hides() && spoilt_sums(first_row + int(lane) / 4 < sequence.s_q)) {
       float top[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
@@ -332,10 +414,18 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 #pragma unroll
       for (int column = 0; column < 64; column += 16) {
         if (panel * 64 + column >= C.d_v) break;
-        const float* x = o + (panel * 64 + column) / 2;  // two groups of 8 columns, rows r and r + 8
-        store_matrix_x4(to + matrix_row + (((column / 8 + (lane >> 4)) ^ (lane & 7)) * 16),
-                        pack<T>(x[0] * factor[0], x[1] * factor[0]), pack<T>(x[2] * factor[1], x[3] * factor[1]),
-                        pack<T>(x[4] * factor[0], x[5] * factor[0]), pack<T>(x[6] * factor[1], x[7] * factor[1]));
+        const u32 there = to + matrix_row + (((column / 8 + (lane >> 4)) ^ (lane & 7)) * 16);
+        // Two groups of 8 columns, rows r and r + 8.
+        if constexpr (C.sums_in_f16) {
+          float x[8];
+          widen(x, o, (panel * 64 + column) / 4);
+          store_matrix_x4(there, pack<T>(x[0] * factor[0], x[1] * factor[0]), pack<T>(x[2] * factor[1], x[3] * factor[1]),
+                          pack<T>(x[4] * factor[0], x[5] * factor[0]), pack<T>(x[6] * factor[1], x[7] * factor[1]));
+        } else {
+          const float* x = o + (panel * 64 + column) / 2;
+          store_matrix_x4(there, pack<T>(x[0] * factor[0], x[1] * factor[0]), pack<T>(x[2] * factor[1], x[3] * factor[1]),
+                          pack<T>(x[4] * factor[0], x[5] * factor[0]), pack<T>(x[6] * factor[1], x[7] * factor[1]));
+        }
       }
       if (C.own_o_memory || panel == C.v_panels() - 1) {
         const int first_panel = C.own_o_memory ? panel : 0;
@@ -369,7 +459,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const Sequence sequence = sequence_of_tile<C>(p, work);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = work.row_tile * C.tile_q() + w * 64 + warp * 16 + lane / 4 + 8 * r;
+      const int row = work.row_tile * C.tile_rows() + rank_row + w * 64 + warp * 16 + lane / 4 + 8 * r;
       float total = softmax.total[r];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
@@ -384,7 +474,9 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 
   begin_tile(false, 0);
   if (works[slot].row_tile < 0) {  // fewer tiles than blocks
-    wgmma_wait<0>(s);
+    wgmma_wait_all();
+    pin_scores();
+    if (C.cluster > 1) cluster_sync();
     return;
   }
   while (true) {
@@ -393,7 +485,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const u32 q_at = base + slot * C.q_bytes();
     const TileWork work = work_in(slot);
     const Sequence sequence = sequence_of_tile<C>(p, work);
-    const int row0 = work.row_tile * C.tile_q() + w * 64;  // first row of this warpgroup
+    const int row0 = work.row_tile * C.tile_rows() + rank_row + w * 64;  // first row of this warpgroup
     const int warp_row = row0 + int(warp) * 16;
     RowFeatures<F, T> rows[2];
     rows[0].set(p, sequence, work.batch, work.head, warp_row + lane / 4);
@@ -433,8 +525,9 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 
     // First block: no older product of this tile to overlap with.
 #pragma unroll
-    for (int i = 0; i < C.d_v / 2; ++i) o[i] = 0.0f;
+    for (int i = 0; i < Sums<C, T>::kRegisters; ++i) o[i] = 0;
     wgmma_wait<0>(s);
+    take_scores();
     release_k();
     const int first_hidden = sequence.s_k - n * kN;  // V rows of this block from here on are not the sequence's
     bool foreign_rows = F.own_lengths && first_hidden < kN;
@@ -446,6 +539,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     }
     softmax.look(s, c, true, true);
     make_weights(n);
+    publish_weights();
     softmax.add_sums();
     if (!C.own_o_memory && C.q_buffers > 1) {  // the Q buffer before this one, once its O has left through it
       if (draining && lane == 0) {
@@ -456,8 +550,9 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     }
     int careful = 0;  // lazy maximum: a recent block needed a new reference, so look first for this many blocks more
     // Blocks before a window that only other warpgroups need are handed on, too, unless sink columns come behind them.
-    const bool hands_on = F.mask == MaskShape::window && kWgs > 1 && blocks.sinks == 0;
-    const int last_block = hands_on ? min(blocks_of<C>(sequence, row0, row0 + 64).low, n) : blocks.last();
+    const bool hands_on = F.mask == MaskShape::window && kWgs * C.cluster > 1 && !F.blocks && blocks.sinks == 0;
+    const int last_block = hands_on ? min(blocks_of<C>(sequence, row0, row0 + 64).low, n)
+                                    : last_block_of<C>(p, blocks, work, sequence, n);
     const bool only_block = n == last_block;
 
     auto step = [&](int block, bool masked) __attribute__((always_inline)) {
@@ -467,13 +562,14 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       }
       mbarrier_wait(k_full + 8 * k.stage, k.phase);
       if (C.turns == Turns::products) barrier_sync(my_turn, 256);
-      pin(s);
+      pin_scores();
       pin(o);
       issue_qk();
       mbarrier_wait(v_full + 8 * v.stage, v.phase);
       issue_pv();
       if (C.turns == Turns::products) barrier_arrive(next_turn, 256);
       wgmma_wait<1>(s);
+      take_scores();
       if (C.own_o_memory && block == last_block) {  // Q was read for the last time: there is no second try, so look first
         if (lane == 0) mbarrier_arrive(q_empty + 8 * slot);
         careful = 1;
@@ -511,28 +607,36 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         }
         release_k();
       }
+      publish_weights();
       softmax.add_sums();
       if (softmax.rescale) {
+        if constexpr (C.sums_in_f16) {
 #pragma unroll
-        for (int i = 0; i < C.d_v / 2; ++i) o[i] *= softmax.shrink[(i >> 1) & 1];
+          for (int i = 0; i < C.d_v / 4; ++i)
+            o[i] = pack<f16>(to_float<f16>(u16(o[i])) * softmax.shrink[i & 1],
+                             to_float<f16>(u16(o[i] >> 16)) * softmax.shrink[i & 1]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < C.d_v / 2; ++i) o[i] *= softmax.shrink[(i >> 1) & 1];
+        }
       }
     };
-    n = blocks.next(n);
+    n = next_block<C>(p, blocks, work, sequence, n);
     if (F.mask != MaskShape::none || F.bit_masks()) {
 #pragma unroll 1
-      for (; n >= (hands_on ? last_block : 0) && n >= clear_high; n = blocks.next(n)) step(n, true);
+      for (; n >= (hands_on ? last_block : 0) && n >= clear_high; n = next_block<C>(p, blocks, work, sequence, n)) step(n, true);
     }
     if (!F.bit_masks()) {
 #pragma unroll 1
       for (; n >= (hands_on ? max(clear_low, last_block) : clear_low);
-           n = F.mask == MaskShape::window ? blocks.next(n) : n - 1)
+           n = F.mask == MaskShape::window ? next_block<C>(p, blocks, work, sequence, n) : n - 1)
         step(n, false);
     }
     if (F.mask == MaskShape::window) {
 #pragma unroll 1
-      for (; n >= (hands_on ? last_block : 0); n = blocks.next(n)) step(n, true);
+      for (; n >= (hands_on ? last_block : 0); n = next_block<C>(p, blocks, work, sequence, n)) step(n, true);
 #pragma unroll 1
-      for (; n >= 0; n = blocks.next(n)) {
+      for (; n >= 0; n = next_block<C>(p, blocks, work, sequence, n)) {
         mbarrier_wait(k_full + 8 * k.stage, k.phase);
         release_k();
         if (C.turns != Turns::free) {
@@ -573,8 +677,10 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     }
     if (!more) break;
   }
-  wgmma_wait<0>(s);
+  wgmma_wait_all();
+  pin_scores();
   if (lane == 0) tma_store_wait_read<0>();
+  if (C.cluster > 1) cluster_sync();
 }
 
 }  // namespace heed::kernels

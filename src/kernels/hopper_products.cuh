@@ -7,32 +7,72 @@
 
 namespace heed::kernels {
 
-/// S [64 x tile_k] = Q [64 x d] K [tile_k x d]^T
+/// The instruction that accumulates N columns in f32, or in f16.
+template <class T, int N, bool kInF16>
+struct Product {
+  using Mma = Wgmma<T, N>;
+  using Element = float;
+  static constexpr int kRegisters = N / 2;
+};
+template <class T, int N>
+struct Product<T, N, true> {
+  using Mma = WgmmaHalf<N>;
+  using Element = u32;  ///< two sums
+  static constexpr int kRegisters = N / 4;
+};
 template <HopperConfig C, class T>
-HEED_DEVICE void issue_scores(float (&s)[C.tile_k / 2], u64 q, u64 k) {
+using Scores = Product<T, C.tile_k, C.scores_in_f16>;
+template <HopperConfig C, class T>
+using Sums = Product<T, C.d_v, C.sums_in_f16>;
+
+/// S [64 x tile_k] = Q [64 x d] K [tile_k x d]^T
+template <HopperConfig C, class T, class X, int R>
+HEED_DEVICE void issue_scores(X (&s)[R], u64 q, u64 k) {
 #pragma unroll
   for (int i = 0; i < C.d / 16; ++i) {
     const u32 in = (i % 4) * 2, panel = i / 4;  // 32 bytes per step of 16 columns inside a panel
-    Wgmma<T, C.tile_k>::shared_shared(s, q + in + panel * (64 * 128 / 16), k + in + panel * (C.tile_k * 128 / 16),
-                                      i > 0);
+    Scores<C, T>::Mma::shared_shared(s, q + in + panel * (64 * 128 / 16), k + in + panel * (C.tile_k * 128 / 16),
+                                     i > 0);
   }
 }
-template <HopperConfig C, class T, int R>
-HEED_DEVICE void issue_scores_from_registers(float (&s)[C.tile_k / 2], const u32 (&q)[R], u64 k) {
+template <HopperConfig C, class T, class X, int R, int N>
+HEED_DEVICE void issue_scores_from_registers(X (&s)[R], const u32 (&q)[N], u64 k) {
   if constexpr (C.q_in_registers) {
 #pragma unroll
     for (int i = 0; i < C.d / 16; ++i)
-      Wgmma<T, C.tile_k>::template registers_shared<false>(s, q[4 * i], q[4 * i + 1], q[4 * i + 2], q[4 * i + 3],
-                                                           k + (i % 4) * 2 + (i / 4) * (C.tile_k * 128 / 16), i > 0);
+      Scores<C, T>::Mma::template registers_shared<false>(s, q[4 * i], q[4 * i + 1], q[4 * i + 2], q[4 * i + 3],
+                                                          k + (i % 4) * 2 + (i / 4) * (C.tile_k * 128 / 16), i > 0);
   }
 }
+/// Where the V of the i-th 16 keys lies, from the operand of its block. By columns V is stored as K is.
+template <HopperConfig C>
+HEED_DEVICE u32 keys_of_v(int i) {
+  return C.v_by_columns ? (i % 4) * 2 + (i / 4) * (C.d_v * 128 / 16) : i * (16 * 128 / 16);
+}
 /// O [64 x d_v] += P [64 x tile_k] V [tile_k x d_v]
-template <HopperConfig C, class T>
-HEED_DEVICE void issue_values(float (&o)[C.d_v / 2], const u32 (&weights)[C.tile_k / 4], u64 v) {
+template <HopperConfig C, class T, class X, int R>
+HEED_DEVICE void issue_values(X (&o)[R], const u32 (&weights)[C.tile_k / 4], u64 v) {
 #pragma unroll
   for (int i = 0; i < C.tile_k / 16; ++i)
-    Wgmma<T, C.d_v>::template registers_shared<true>(o, weights[4 * i], weights[4 * i + 1], weights[4 * i + 2],
-                                                     weights[4 * i + 3], v + i * (16 * 128 / 16), 1);
+    Sums<C, T>::Mma::template registers_shared<!C.v_by_columns>(o, weights[4 * i], weights[4 * i + 1],
+                                                                weights[4 * i + 2], weights[4 * i + 3],
+                                                                v + keys_of_v<C>(i), 1);
+}
+template <HopperConfig C, class T, class X, int R>
+HEED_DEVICE void issue_values_from_shared(X (&o)[R], u64 weights, u64 v) {
+#pragma unroll
+  for (int i = 0; i < C.tile_k / 16; ++i)
+    Sums<C, T>::Mma::template shared_shared<!C.v_by_columns>(o, weights + (i % 4) * 2 + (i / 4) * (64 * 128 / 16),
+                                                             v + keys_of_v<C>(i), 1);
+}
+/// Sums in f16 as floats, from register `first` on: register i holds elements 2 * i and 2 * i + 1.
+template <int N, int R>
+HEED_DEVICE void widen(float (&x)[N], const u32 (&two)[R], int first = 0) {
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) {
+    x[2 * i] = to_float<f16>(u16(two[first + i]));
+    x[2 * i + 1] = to_float<f16>(u16(two[first + i] >> 16));
+  }
 }
 /// The same scores for one warp's 16 rows by mma.sync: the rare path of the lazy maximum, where other warps stay away.
 template <HopperConfig C, class T>

@@ -34,6 +34,62 @@ HEED_DEVICE KeyBlocks blocks_of(const Sequence& q, int first_row, int end_row) {
   return blocks;
 }
 
+/// A block mask hides this key block from every row of the tile. Where that takes many looks it counts as seen: a mask of
+/// small blocks is read entry by entry later. The copying warp and the math warpgroups ask alike and find the same.
+template <HopperConfig C>
+HEED_DEVICE bool hidden_by_block_mask(const ForwardParams& p, const TileWork& work, const Sequence& q, int n) {
+  constexpr int kMostLooks = 16;
+  const int first_row = work.row_tile * C.tile_rows(), last_row = min(first_row + C.tile_rows(), q.s_q) - 1;
+  const int last_key = min((n + 1) * C.tile_k, q.s_k) - 1;
+  if (last_row < first_row || last_key < n * C.tile_k) return false;
+  const int row0 = first_row / p.block_q, rows = last_row / p.block_q - row0 + 1;
+  const int key0 = n * C.tile_k / p.block_k, keys = last_key / p.block_k - key0 + 1;
+  if (rows * keys > kMostLooks) return false;
+  const u8* at = p.blocks + work.batch * p.block_steps.batch + work.head * p.block_steps.head +
+                 row0 * p.block_steps.row + key0 * p.block_steps.column;
+  bool seen = false;
+#pragma unroll 1
+  for (int i = 0; i < rows * keys; ++i)
+    seen = seen || at[i / keys * p.block_steps.row + i % keys * p.block_steps.column] != 0;
+  return !seen;
+}
+/// The first key block of a tile, and the one behind block n; -1: none. What a block mask hides is left out, but for one
+/// block, which every tile has.
+template <HopperConfig C>
+HEED_DEVICE int next_block(const ForwardParams& p, const KeyBlocks& blocks, const TileWork& work, const Sequence& q,
+                           int n) {
+  n = blocks.next(n);
+  if constexpr (C.features.blocks) {
+#pragma unroll 1
+    while (n >= 0 && hidden_by_block_mask<C>(p, work, q, n)) n = blocks.next(n);
+  }
+  return n;
+}
+template <HopperConfig C>
+HEED_DEVICE int first_block(const ForwardParams& p, const KeyBlocks& blocks, const TileWork& work, const Sequence& q) {
+  if constexpr (C.features.blocks) {
+    if (hidden_by_block_mask<C>(p, work, q, blocks.high)) {
+      const int n = next_block<C>(p, blocks, work, q, blocks.high);
+      if (n >= 0) return n;
+    }
+  }
+  return blocks.high;
+}
+
+/// The last one, from block n on.
+template <HopperConfig C>
+HEED_DEVICE int last_block_of(const ForwardParams& p, const KeyBlocks& blocks, const TileWork& work, const Sequence& q,
+                              int n) {
+  if constexpr (C.features.blocks && C.own_o_memory) {  // nobody else asks
+    int last = n;
+#pragma unroll 1
+    for (; n >= 0; n = next_block<C>(p, blocks, work, q, n)) last = n;
+    return last;
+  } else {
+    return blocks.last();
+  }
+}
+
 /// Tile number t -> (row tile, head, batch), where all sequences have the same length.
 /// Right mask: the longest rows first within sections of heads that share the L2 cache, then the light rows of all
 /// heads. Otherwise the rows of a head in order.

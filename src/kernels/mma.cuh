@@ -55,6 +55,7 @@ HEED_DEVICE void store_shared(u32 to, const float (&x)[4]) {
 HEED_DEVICE void store_shared(u32 to, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
 }
+HEED_DEVICE void store_shared(u32 to, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
 HEED_DEVICE void load_shared(float (&x)[4], u32 from) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
@@ -82,6 +83,13 @@ HEED_DEVICE void load_transposed(u32 (&x)[4], u32 row) {
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(row)
                : "memory");
+}
+
+/// An 8 x 8 matrix of 16-bit elements, two in each lane as load_matrices gives them -> the transposed one.
+HEED_DEVICE u32 transpose(u32 x) {
+  u32 y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
 }
 
 /// c [16, 8] += a [16, 16] b [16, 8]. With r = lane / 4 and q = 2 * (lane % 4), and e for 0 and 1:

@@ -8,50 +8,10 @@
 
 #include "forward_features.cuh"
 #include "portable_config.h"
+#include "portable_schedule.cuh"
 #include "portable_tiles.cuh"
 
 namespace heed::kernels {
-
-struct PortableTile {
-  int row_tile, head, batch;
-};
-
-/// Rows of a head one after the other. Under a right mask p.section heads go together, their rows with the most keys
-/// first.
-template <MaskShape kMask>
-HEED_DEVICE PortableTile portable_tile(const ForwardParams& p, i64 tile) {
-  i64 pair, row;
-  if constexpr (kMask == MaskShape::right) {
-    const i64 pairs = i64(p.batch) * p.heads, section = max(p.section, 1);
-    const i64 before = tile / (section * p.row_tiles) * section;
-    const i64 heads = min(pairs - before, section), in_section = tile - before * p.row_tiles;
-    row = p.row_tiles - 1 - in_section / heads;
-    pair = before + in_section % heads;
-  } else {
-    pair = tile / p.row_tiles;
-    row = tile % p.row_tiles;
-  }
-  return {int(row), int(pair % p.heads), int(pair / p.heads)};
-}
-
-/// The blocks of keys that rows [first_row, last_row] see some of, the last one first:
-/// [first, last) of the window, then [0, sinks) of the sink columns.
-struct KeyBlocks {
-  int last, first, sinks, count;
-
-  template <ForwardFeatures F, int kN>
-  __device__ __forceinline__ void set(const Sequence& q, int first_row, int last_row) {
-    const int end = F.mask == MaskShape::none ? q.s_k : q.end(last_row);
-    last = (end + kN - 1) / kN;
-    first = F.mask == MaskShape::window ? min(q.begin(first_row) / kN, last) : 0;
-    sinks = F.mask == MaskShape::window ? min((q.sink_end(last_row) + kN - 1) / kN, first) : 0;
-    count = last - first + sinks;
-  }
-  __device__ __forceinline__ int at(int i) const {
-    const int block = last - 1 - i;
-    return block >= first ? block : block - first + sinks;
-  }
-};
 
 /// Scores of one of the thread's two rows -> their distances to the row's reference.
 template <int R>
@@ -60,52 +20,6 @@ HEED_DEVICE void subtract_reference(float (&s)[R], int half, float top) {
 #pragma unroll
   for (int i = 0; i < R; ++i)
     if (i / 2 % 2 == half) s[i] -= reference;
-}
-
-/// 16 rows of O from a warp's registers to global memory, columns [first_column, first_column + kDv).
-template <class T, class Output, int kDv>
-HEED_DEVICE void store_rows(const ForwardParams& p, const Sequence& q, const PortableTile& t, int first_row,
-                            int first_column, const float (&o)[kDv / 2], const float (&factor)[2], u32 lane_index) {
-  const u32 lane = fresh(lane_index) % 32;
-  using Raw = typename Output::Raw;
-  Raw* const base = static_cast<Raw*>(p.o) + t.batch * p.o_steps.batch + t.head * p.o_steps.head;
-  const i64 step = p.o_steps.column;
-  const bool fours = step == 1 && p.o_steps.row % 4 == 0 && reinterpret_cast<u64>(base) % (4 * sizeof(Raw)) == 0;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = first_row + int(lane / 4) + 8 * half;
-    Raw* const row = base + (i64(q.q_row) + i) * p.o_steps.row;
-#pragma unroll
-    for (int n = 0; n < kDv / 16; ++n) {
-      // Four neighbouring columns: pairs of lanes exchange what mma scattered over two groups of eight columns.
-      float x[4] = {o[8 * n + 2 * half], o[8 * n + 2 * half + 1], o[8 * n + 4 + 2 * half], o[8 * n + 5 + 2 * half]};
-      int column = first_column + 16 * n + int(lane % 4 * 4);
-      if constexpr (sizeof(typename T::Raw) == 2) {
-        const bool odd = lane % 2;
-        const float other0 = __shfl_xor_sync(0xffffffffu, odd ? x[0] : x[2], 1);
-        const float other1 = __shfl_xor_sync(0xffffffffu, odd ? x[1] : x[3], 1);
-        x[0] = odd ? other0 : x[0];
-        x[1] = odd ? other1 : x[1];
-        x[2] = odd ? x[2] : other0;
-        x[3] = odd ? x[3] : other1;
-        column = first_column + 16 * n + int(lane % 2 * 8 + lane % 4 / 2 * 4);
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) x[e] *= factor[half];
-      if (i >= q.s_q || column >= p.d_v) continue;
-      if (fours && column + 4 <= p.d_v) {
-        if constexpr (sizeof(Raw) == 2) {
-          *reinterpret_cast<uint2*>(row + column) = make_uint2(pack<Output>(x[0], x[1]), pack<Output>(x[2], x[3]));
-        } else {
-          *reinterpret_cast<float4*>(row + column) = make_float4(x[0], x[1], x[2], x[3]);
-        }
-      } else {
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (column + e < p.d_v) row[(column + e) * step] = from_float<Output>(x[e]);
-      }
-    }
-  }
 }
 
 template <PortableConfig C>
@@ -389,7 +303,10 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           if (F.hides() && spoilt(o[m], warp_row + 16 * m + lane / 4 < q.s_q)) {
             careful |= 1u << m;
           } else {
-            store_rows<T, Output, kDv>(p, q, t, warp_row + 16 * m, pass * kDv, o[m], factor[m], lane);
+            const Rows<Output> out{static_cast<typename Output::Raw*>(p.o) + t.batch * p.o_steps.batch +
+                                       t.head * p.o_steps.head + q.q_row * p.o_steps.row,
+                                   p.o_steps.row, p.o_steps.column, q.s_q, p.d_v};
+            store_rows<T, Output, kDv>(out, warp_row + 16 * m, pass * kDv, o[m], factor[m], lane);
           }
         }
         if constexpr (F.hides()) {

@@ -30,6 +30,14 @@ struct Matrix {
   int rows, columns;
 };
 
+/// The same to write to.
+template <class T>
+struct Rows {
+  typename T::Raw* data;
+  i64 row_step, column_step;
+  int rows, columns;
+};
+
 /// load_tile for a tile of f32 from 16-bit elements: a thread turns four into one chunk.
 template <class T, int kRows, int kColumns, int kThreads, int kRowBytes>
 HEED_DEVICE void load_widened(u32 to, const Matrix<T>& from, int first_row, u32 thread) {
@@ -55,6 +63,30 @@ HEED_DEVICE void load_widened(u32 to, const Matrix<T>& from, int first_row, u32 
   }
 }
 
+/// load_tile for a tile of 16-bit elements from f32: a thread rounds eight into one chunk.
+template <class Tile, int kRows, int kColumns, int kThreads>
+HEED_DEVICE void load_rounded(u32 to, const Matrix<f32>& from, int first_row, u32 thread) {
+  constexpr int kChunks = kColumns / 8;
+#pragma unroll 1
+  for (u32 i = thread; i < kRows * kChunks; i += kThreads) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    const bool inside = first_row + row < from.rows;
+    const float* source = from.data + (inside ? first_row + row : 0) * from.row_step;
+    u32 pairs[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      float x[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int column = chunk * 8 + 2 * e + j;
+        x[j] = inside && column < from.columns ? source[column * from.column_step] : 0.0f;
+      }
+      pairs[e] = pack<Tile>(x[0], x[1]);
+    }
+    store_shared(to + chunk_offset<kChunks>(row, chunk), pairs);
+  }
+}
+
 /// Rows first_row .. of `from` -> a tile [kRows, kColumns] of Tile at `to`, by all threads of the CTA. Where the memory
 /// allows it the copies are asynchronous; either way the tile is there after wait_copies and a barrier.
 /// kRowBytes: see PortableConfig::row_bytes.
@@ -65,6 +97,8 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
   constexpr int kElements = 16 / sizeof(Raw), kChunks = kColumns / kElements;
   if constexpr (sizeof(typename Tile::Raw) > sizeof(Raw)) {
     load_widened<T, kRows, kColumns, kThreads, kRowBytes>(to, from, first_row, thread);
+  } else if constexpr (sizeof(typename Tile::Raw) < sizeof(Raw)) {
+    load_rounded<Tile, kRows, kColumns, kThreads>(to, from, first_row, thread);
   } else if constexpr (kRowBytes > int(sizeof(Raw))) {
     // Neighbouring threads copy kRowBytes each of a 128-byte (or 64-byte) piece of a row. Piece by piece: unrolled, the
     // offsets of all pieces would need registers that the larger tiles do not have.
@@ -121,23 +155,47 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
 }
 
 /// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come
-/// row by row. The same for all operands, so that they share these offsets.
+/// row by row: as the right operand wants them, two neighbouring registers for each eight rows.
 template <int kChunks>
-HEED_DEVICE u32 matrices_offset(u32 row, u32 chunk, u32 lane) {
+HEED_DEVICE u32 matrices_across(u32 row, u32 chunk, u32 lane) {
   return chunk_offset<kChunks>(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
 }
+/// The same, column by column: as the left operand wants them, and the right one when it is transposed.
+template <int kChunks>
+HEED_DEVICE u32 matrices_down(u32 row, u32 chunk, u32 lane) {
+  return chunk_offset<kChunks>(row + lane / 8 % 2 * 8 + lane % 8, chunk + lane / 16);
+}
+/// How operands that are wanted column by column are loaded. In order needs a second set of offsets in registers; where
+/// these are short, all operands come row by row and moves put them in order.
+enum class OperandOrder { by_offsets, by_moves };
 
 /// The left operand Q [16, 16] of mma from rows 16 * m and columns 16 * step on.
-template <int kD>
+template <int kD, OperandOrder kOrder = OperandOrder::by_moves>
 HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) {
-  u32 x[4];
-  load_matrices(x, q_rows + matrices_offset<kD / 8>(16 * m, 2 * step, lane));
-  q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
+  if constexpr (kOrder == OperandOrder::by_offsets) {
+    load_matrices(q, q_rows + matrices_down<kD / 8>(16 * m, 2 * step, lane));
+  } else {
+    u32 x[4];
+    load_matrices(x, q_rows + matrices_across<kD / 8>(16 * m, 2 * step, lane));
+    q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
+  }
+}
+/// The right operand [16, 16] from the transposed rows `row` .. and columns 16 * n on: columns 0..7 of rows 0..7 and
+/// 8..15, then columns 8..15.
+template <int kColumns, OperandOrder kOrder = OperandOrder::by_moves>
+HEED_DEVICE void load_turned(u32 (&b)[4], u32 rows_at, int row, int n, u32 lane) {
+  if constexpr (kOrder == OperandOrder::by_offsets) {
+    load_transposed(b, rows_at + matrices_down<kColumns / 8>(row, 2 * n, lane));
+  } else {
+    u32 x[4];
+    load_transposed(x, rows_at + matrices_across<kColumns / 8>(row, 2 * n, lane));
+    b[0] = x[0], b[1] = x[2], b[2] = x[1], b[3] = x[3];
+  }
 }
 
 /// s [16 * kM, kN] += Q [16 * kM, kPiece] K^T [kPiece, kN] on the tensor cores. q_rows is the warp's Q in shared
 /// memory, whose rows have kD columns, q its fragments where they stay in registers (kQSteps = kD / 16, else 1).
-template <class T, int kD, int kPiece, int kN, int kM, int kQSteps>
+template <class T, int kD, int kPiece, int kN, int kM, int kQSteps, OperandOrder kOrder = OperandOrder::by_moves>
 HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at,
                                u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
@@ -151,13 +209,13 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 #pragma unroll
         for (int i = 0; i < 4; ++i) a[m][i] = q[m][step][i];
       } else {
-        load_query<kD>(a[m], q_rows, m, step, lane);
+        load_query<kD, kOrder>(a[m], q_rows, m, step, lane);
       }
     }
 #pragma unroll
     for (int n = 0; n < kN / 16; ++n) {
       u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
-      load_matrices(b, k_at + matrices_offset<kPiece / 8>(16 * n, 2 * step, lane));
+      load_matrices(b, k_at + matrices_across<kPiece / 8>(16 * n, 2 * step, lane));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         multiply_add<T>(s[m] + 8 * n, a[m], b[0], b[1]);
@@ -168,7 +226,7 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 }
 
 /// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
-template <class T, int kDv, int kN, int kM>
+template <class T, int kDv, int kN, int kM, OperandOrder kOrder = OperandOrder::by_moves>
 HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at,
                                  u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
@@ -181,12 +239,12 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
       for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
 #pragma unroll
     for (int n = 0; n < kDv / 16; ++n) {
-      u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
-      load_transposed(b, v_at + matrices_offset<kDv / 8>(16 * step, 2 * n, lane));
+      u32 b[4];
+      load_turned<kDv, kOrder>(b, v_at, 16 * step, n, lane);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
-        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[2]);
-        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[1], b[3]);
+        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[1]);
+        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[2], b[3]);
       }
     }
   }
@@ -220,19 +278,11 @@ HEED_DEVICE void multiply_keys_f32(float (&s)[kM][kN / 2], u32 q_rows, u32 k_at,
   }
 }
 
-/// O in f32. The weights go through `rows_at`, the warp's own [16 * kM, kN] in shared memory: a thread sums over all
-/// keys for 2 * kM rows and kDv / 4 columns.
+/// o [16 * kM, kDv] += W [16 * kM, kN] V [kN, kDv] in f32, all from shared memory: a thread sums over all keys for
+/// 2 * kM rows and kDv / 4 columns.
 template <int kDv, int kN, int kM>
-HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 rows_at, u32 v_at,
-                                     u32 lane_index) {
+HEED_DEVICE void multiply_stored_f32(float (&o)[kM][kDv / 2], u32 rows_at, u32 v_at, u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
-#pragma unroll
-  for (int r = 0; r < 2 * kM; ++r)
-#pragma unroll
-    for (int n = 0; n < kN / 8; ++n)
-      store_shared(rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, 2 * n + lane % 4 / 2) + lane % 2 * 8,
-                   weights[r / 2][4 * n + r % 2 * 2], weights[r / 2][4 * n + r % 2 * 2 + 1]);
-  __syncwarp();
   // As many keys in one piece of straight code as leave room for their V in registers, should all be loaded ahead.
   constexpr int kKeys = kDv <= 64 ? 4 : kDv <= 128 ? 2 : 1;
 #pragma unroll 1
@@ -255,6 +305,68 @@ HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weig
             x = __fmaf_rn(w[r][j], v[i], x);
           }
       }
+  }
+}
+
+/// O in f32. The weights go through `rows_at`, the warp's own [16 * kM, kN] in shared memory.
+template <int kDv, int kN, int kM>
+HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 rows_at, u32 v_at,
+                                     u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+#pragma unroll
+  for (int r = 0; r < 2 * kM; ++r)
+#pragma unroll
+    for (int n = 0; n < kN / 8; ++n)
+      store_shared(rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, 2 * n + lane % 4 / 2) + lane % 2 * 8,
+                   weights[r / 2][4 * n + r % 2 * 2], weights[r / 2][4 * n + r % 2 * 2 + 1]);
+  __syncwarp();
+  multiply_stored_f32<kDv, kN, kM>(o, rows_at, v_at, lane);
+}
+
+/// 16 rows of sums, times their factors, from a warp's registers to global memory, columns [first_column, first_column +
+/// kColumns). T tells how they lie: see above.
+template <class T, class Output, int kColumns>
+HEED_DEVICE void store_rows(const Rows<Output>& to, int first_row, int first_column, const float (&sums)[kColumns / 2],
+                            const float (&factor)[2], u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+  using Raw = typename Output::Raw;
+  const i64 step = to.column_step;
+  const bool fours = step == 1 && to.row_step % 4 == 0 && reinterpret_cast<u64>(to.data) % (4 * sizeof(Raw)) == 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = first_row + int(lane / 4) + 8 * half;
+    Raw* const row = to.data + i * to.row_step;
+#pragma unroll
+    for (int n = 0; n < kColumns / 16; ++n) {
+      // Four neighbouring columns: pairs of lanes exchange what mma scattered over two groups of eight columns.
+      float x[4] = {sums[8 * n + 2 * half], sums[8 * n + 2 * half + 1], sums[8 * n + 4 + 2 * half],
+                    sums[8 * n + 5 + 2 * half]};
+      int column = first_column + 16 * n + int(lane % 4 * 4);
+      if constexpr (sizeof(typename T::Raw) == 2) {
+        const bool odd = lane % 2;
+        const float other0 = __shfl_xor_sync(0xffffffffu, odd ? x[0] : x[2], 1);
+        const float other1 = __shfl_xor_sync(0xffffffffu, odd ? x[1] : x[3], 1);
+        x[0] = odd ? other0 : x[0];
+        x[1] = odd ? other1 : x[1];
+        x[2] = odd ? x[2] : other0;
+        x[3] = odd ? x[3] : other1;
+        column = first_column + 16 * n + int(lane % 2 * 8 + lane % 4 / 2 * 4);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[e] *= factor[half];
+      if (i >= to.rows || column >= to.columns) continue;
+      if (fours && column + 4 <= to.columns) {
+        if constexpr (sizeof(Raw) == 2) {
+          *reinterpret_cast<uint2*>(row + column) = make_uint2(pack<Output>(x[0], x[1]), pack<Output>(x[2], x[3]));
+        } else {
+          *reinterpret_cast<float4*>(row + column) = make_float4(x[0], x[1], x[2], x[3]);
+        }
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (column + e < to.columns) row[(column + e) * step] = from_float<Output>(x[e]);
+      }
+    }
   }
 }
 

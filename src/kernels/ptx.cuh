@@ -34,6 +34,18 @@ HEED_DEVICE void barrier_arrive(u32 id, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// ---- clusters ----
+/// Which block of its cluster this one is.
+HEED_DEVICE u32 cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// Waits for every thread of the cluster that has not ended.
+HEED_DEVICE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
 // ---- mbarriers ----
 HEED_DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -41,6 +53,14 @@ HEED_DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
 HEED_DEVICE void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 HEED_DEVICE void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// Arrives at the barrier that lies at the same place in another block of the cluster.
+HEED_DEVICE void mbarrier_arrive_at(u32 barrier, u32 rank) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
 }
 /// Arrives, and says that this many bytes will come by TMA.
 HEED_DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
@@ -81,6 +101,15 @@ HEED_DEVICE void tma_load(u32 to, const TensorMap* map, u32 barrier, int c0, int
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+      : "memory");
+}
+/// The same for every block of the cluster whose bit is set: memory and barrier at the same place in each.
+HEED_DEVICE void tma_load_to_all(u32 to, const TensorMap* map, u32 barrier, int c0, int c1, int c2, int c3, u16 blocks,
+                                 u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(blocks), "l"(policy)
       : "memory");
 }
 /// The other way; what lies outside the tensor is not written.

@@ -25,9 +25,14 @@ HEED_DEVICE void pin(float (&c)[R]) {
 #pragma unroll
   for (int i = 0; i < R; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
+template <int R>
+HEED_DEVICE void pin(u32 (&c)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; ++i) asm volatile("" : "+r"(c[i])::"memory");
+}
 /// Waits until at most `kPending` committed groups are in flight; then c may be read.
-template <int kPending, int R>
-HEED_DEVICE void wgmma_wait(float (&c)[R]) {
+template <int kPending, class X, int R>
+HEED_DEVICE void wgmma_wait(X (&c)[R]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
   pin(c);
 }
@@ -91,13 +96,14 @@ struct Wgmma;
 #define HEED_WGMMA(T, N, R, a, b, c, d, e, f, g)                                                                       \
   template <>                                                                                                          \
   struct Wgmma<T, N> {                                                                                                 \
-    /* C = accumulate * C + A [64 x 16, shared] * B [N x 16, shared]^T */                                               \
+    /* C = accumulate * C + A [64 x 16, shared] * B [N x 16, shared]^T. kRowsAreK: B is stored as 16 x N, N contiguous. */ \
+    template <bool kRowsAreK = false>                                                                                  \
     HEED_DEVICE void shared_shared(float (&acc)[R], u64 a_operand, u64 b_operand, int accumulate) {                     \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #c ", 0;\n"                                                    \
                    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" HEED_LIST##R "}, %" #a ", %" #b    \
-                   ", p, 1, 1, 0, 0;\n}"                                                                               \
+                   ", p, 1, 1, 0, %" #d ";\n}"                                                                         \
                    : HEED_REGS##R(acc)                                                                                 \
-                   : "l"(a_operand), "l"(b_operand), "r"(accumulate));                                                 \
+                   : "l"(a_operand), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));                         \
     }                                                                                                                  \
     /* The same with A in registers. kRowsAreK: B is stored as 16 x N, N contiguous. */                                 \
     template <bool kRowsAreK>                                                                                          \
@@ -181,5 +187,47 @@ HEED_WGMMA_MAJOR(f16, 96, 48, 48, 49, 50, 51)
 HEED_WGMMA_MAJOR(bf16, 96, 48, 48, 49, 50, 51)
 HEED_WGMMA_MAJOR(f16, 128, 64, 64, 65, 66, 67)
 HEED_WGMMA_MAJOR(bf16, 128, 64, 64, 65, 66, 67)
+
+/// The same with f16 accumulators, two to a register: register i holds what registers 2 * i and 2 * i + 1 hold above.
+template <int N>
+struct WgmmaHalf;
+
+// clang-format off
+#define HEED_H8(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
+#define HEED_HALF8(c) HEED_H8(c, 0)
+#define HEED_HALF16(c) HEED_HALF8(c), HEED_H8(c, 8)
+#define HEED_HALF24(c) HEED_HALF16(c), HEED_H8(c, 16)
+#define HEED_HALF32(c) HEED_HALF24(c), HEED_H8(c, 24)
+#define HEED_HALF40(c) HEED_HALF32(c), HEED_H8(c, 32)
+#define HEED_HALF48(c) HEED_HALF40(c), HEED_H8(c, 40)
+#define HEED_HALF64(c) HEED_HALF48(c), HEED_H8(c, 48), HEED_H8(c, 56)
+// clang-format on
+#define HEED_WGMMA_HALF(N, R, a, b, c, d, e, f, g)                                                                     \
+  template <>                                                                                                          \
+  struct WgmmaHalf<N> {                                                                                                \
+    template <bool kRowsAreK = false>                                                                                  \
+    HEED_DEVICE void shared_shared(u32 (&acc)[R], u64 a_operand, u64 b_operand, int accumulate) {                       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #c ", 0;\n"                                                    \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f16.f16.f16 {" HEED_LIST##R "}, %" #a ", %" #b          \
+                   ", p, 1, 1, 0, %" #d ";\n}"                                                                         \
+                   : HEED_HALF##R(acc)                                                                                 \
+                   : "l"(a_operand), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));                         \
+    }                                                                                                                  \
+    template <bool kRowsAreK>                                                                                          \
+    HEED_DEVICE void registers_shared(u32 (&acc)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b_operand, int accumulate) {   \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #f ", 0;\n"                                                    \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f16.f16.f16 {" HEED_LIST##R "}, {%" #a ", %" #b         \
+                   ", %" #c ", %" #d "}, %" #e ", p, 1, 1, %" #g ";\n}"                                                \
+                   : HEED_HALF##R(acc)                                                                                 \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));     \
+    }                                                                                                                  \
+  };
+HEED_WGMMA_HALF(32, 8, 8, 9, 10, 11, 12, 13, 14)
+HEED_WGMMA_HALF(64, 16, 16, 17, 18, 19, 20, 21, 22)
+HEED_WGMMA_HALF(96, 24, 24, 25, 26, 27, 28, 29, 30)
+HEED_WGMMA_HALF(128, 32, 32, 33, 34, 35, 36, 37, 38)
+HEED_WGMMA_HALF(160, 40, 40, 41, 42, 43, 44, 45, 46)
+HEED_WGMMA_HALF(192, 48, 48, 49, 50, 51, 52, 53, 54)
+HEED_WGMMA_HALF(256, 64, 64, 65, 66, 67, 68, 69, 70)
 
 }  // namespace heed::kernels

@@ -27,6 +27,9 @@ std::vector<Case> problems(std::int64_t d) {
     c.mode = Mode::group, c.b = 3, c.s_q = {1, 400, 65}, c.s_k = {300, 400, 0}, c.mask = Mask::causal();
   });
   add([](Case& c) { c.distribution = Distribution::hot_key, c.s_k = {1500}; });
+  add([](Case& c) { c.v_column_major = true, c.s_k = {704}; });
+  add([](Case& c) { c.v_column_major = true, c.mask = Mask::causal(), c.s_q = c.s_k = {1000}; });
+  add([](Case& c) { c.block_mask = BlockMaskSpec{64, 64, {.query = true}}; });
   return list;
 }
 
@@ -52,18 +55,18 @@ TEST_P(ForcedAlgorithm, computes_the_same_contract) {
 }
 
 /// Each value of each knob, by itself or with what it needs.
-INSTANTIATE_TEST_SUITE_P(On, ForcedAlgorithm,
-                         testing::Values("warpgroups:1,stages:2", "warpgroups:2,stages:2",
-                                         "warpgroups:3,stages:3,tile_k:64", "warpgroups:4,tile_k:64,stages:4",
-                                         "warpgroups:2,tile_k:128,stages:2", "warpgroups:1,tile_k:176,stages:2",
-                                         "warpgroups:2,tile_k:80,stages:2", "warpgroups:2,tile_k:96,stages:2",
-                                         "warpgroups:2,tile_k:112,stages:2", "warpgroups:1,tile_k:160,stages:2",
-                                         "k_stages:2,v_stages:4,warpgroups:2", "q_buffers:1,warpgroups:2,stages:2",
-                                         "turns:products", "turns:softmax", "persistence:off", "persistence:static",
-                                         "lazy_maximum:0", "lazy_maximum:0,rescale_threshold:0",
-                                         "rescale_threshold:3,warpgroups:2,stages:2",
-                                         "q_in_registers:1,warpgroups:2,stages:2",
-                                         "own_o_memory:1,warpgroups:2,stages:2,q_buffers:1"));
+INSTANTIATE_TEST_SUITE_P(
+    On, ForcedAlgorithm,
+    testing::Values(
+        "warpgroups:1,stages:2", "warpgroups:2,stages:2", "warpgroups:3,stages:3,tile_k:64",
+        "warpgroups:4,tile_k:64,stages:4", "warpgroups:2,tile_k:128,stages:2", "warpgroups:1,tile_k:176,stages:2",
+        "warpgroups:2,tile_k:80,stages:2", "warpgroups:2,tile_k:96,stages:2", "warpgroups:2,tile_k:112,stages:2",
+        "warpgroups:1,tile_k:160,stages:2", "k_stages:2,v_stages:4,warpgroups:2", "q_buffers:1,warpgroups:2,stages:2",
+        "turns:products", "turns:softmax", "persistence:off", "persistence:static", "lazy_maximum:0",
+        "lazy_maximum:0,rescale_threshold:0", "rescale_threshold:3,warpgroups:2,stages:2",
+        "q_in_registers:1,warpgroups:2,stages:2", "own_o_memory:1,warpgroups:2,stages:2,q_buffers:1",
+        "cluster:2,persistence:static,warpgroups:2,stages:2", "cluster:2,persistence:off,stages:3,warpgroups:2",
+        "p_in_shared:1,warpgroups:2,stages:2", "p_in_shared:1,warpgroups:2,tile_k:96,stages:2"));
 
 }  // namespace
 }  // namespace heed::conformance

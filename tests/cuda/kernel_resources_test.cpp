@@ -52,26 +52,54 @@ std::vector<std::string> complaints(const std::vector<ListedKernel>& kernels) {
   return list;
 }
 
-/// f16 and bf16 take the same registers, so that one of them will do. Of the rest every third is compiled, under
-/// HEED_TEST_SCALE=small every thirtieth, under HEED_TEST_SCALE=full each one.
-std::vector<ListedKernel> chosen(std::vector<ListedKernel> list) {
+/// One of so many kernels is compiled by default, under HEED_TEST_SCALE=small; all are under HEED_TEST_SCALE=full.
+struct OneOf {
+  std::size_t by_default, small;
+};
+
+/// f16 and bf16 take the same registers, so that one of them will do. `first`: where to begin to count.
+std::vector<ListedKernel> chosen(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
   std::erase_if(list, [](const ListedKernel& kernel) { return kernel.source.name.find("_f16_") != std::string::npos; });
   const char* const variable = std::getenv("HEED_TEST_SCALE");
   const std::string_view scale = variable == nullptr ? "" : variable;
-  const std::size_t step = scale == "full" ? 1 : scale == "small" ? 30 : 3;
+  const std::size_t step = scale == "full" ? 1 : scale == "small" ? one_of.small : one_of.by_default;
   std::vector<ListedKernel> some;
-  for (std::size_t i = 0; i < list.size(); i += step) some.push_back(std::move(list[i]));
+  for (std::size_t i = first % step; i < list.size(); i += step) some.push_back(std::move(list[i]));
   return some;
 }
 
+bool is_portable_backward(const ListedKernel& kernel) { return kernel.source.name.starts_with("portable_bwd_"); }
+
+/// Those of the portable family's backward pass, or all others.
+std::vector<ListedKernel> listed(std::string_view profile, int sm, bool portable_backward) {
+  std::vector<ListedKernel> list = all_kernel_sources(profile, sm);
+  std::erase_if(list, [&](const ListedKernel& kernel) { return is_portable_backward(kernel) != portable_backward; });
+  return list;
+}
+
+constexpr OneOf kForward{.by_default = 3, .small = 30};
+/// There are a thousand for each architecture.
+constexpr OneOf kBackward{.by_default = 60, .small = 400};
+
 TEST(KernelResources, hopper_kernels_have_what_they_need) {
-  EXPECT_GT(all_kernel_sources("all", 90).size(), 200u);
-  for (const std::string& complaint : complaints(chosen(all_kernel_sources("all", 90)))) ADD_FAILURE() << complaint;
+  const std::vector<ListedKernel> list = listed("all", 90, false);
+  EXPECT_GT(list.size(), 200u);
+  for (const std::string& complaint : complaints(chosen(list, kForward))) ADD_FAILURE() << complaint;
 }
 
 TEST(KernelResources, portable_kernels_compile_for_every_architecture) {
   for (const int sm : {80, 86, 89, 100, 120}) {
-    for (const std::string& complaint : complaints(chosen(all_kernel_sources("flash", sm)))) ADD_FAILURE() << complaint;
+    for (const std::string& complaint : complaints(chosen(listed("flash", sm, false), kForward)))
+      ADD_FAILURE() << complaint;
+  }
+}
+
+TEST(KernelResources, portable_backward_kernels_have_what_they_need_on_every_architecture) {
+  for (const int sm : {80, 86, 89, 90, 100, 120}) {
+    const std::vector<ListedKernel> list = listed("all", sm, true);
+    EXPECT_GT(list.size(), 500u) << "sm_" << sm;
+    for (const std::string& complaint : complaints(chosen(list, kBackward, static_cast<std::size_t>(sm))))
+      ADD_FAILURE() << complaint;
   }
 }
 

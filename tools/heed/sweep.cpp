@@ -143,7 +143,7 @@ Examples
       if (options.verify) check(result, pool);
       for (const std::int64_t s : options.lengths) measure(result, s, options, pool);
     }
-    for (const SweepRow& row : result.rows) right = right && !(row.wrong && !row.wrong->empty());
+    for (const SweepRow& row : result.rows) right = right && !row.failed();
     report.results.push_back(std::move(result));
     fmt::print("{}", to_table({{}, {}, report.lengths, {report.results.back()}}, top));
     std::fflush(stdout);

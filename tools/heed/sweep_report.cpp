@@ -50,7 +50,8 @@ std::string to_table(const SweepReport& report, int most) {
       }
     }
     for (const SweepRow& row : result.rows)
-      if (row.wrong && !row.wrong->empty()) text += fmt::format("  {}   {}\n", row.candidate.algo, row.status());
+      if (row.failed() || (row.candidate.inaccurate && row.wrong))
+        text += fmt::format("  {}   {}\n", row.candidate.algo, row.status());
   }
   return text;
 }
@@ -128,8 +129,10 @@ cuda::TuningRecord to_record(const SweepReport& report, const cuda::TuningRecord
     std::vector<cuda::TuningEntry> entries;
     for (const std::int64_t s : report.lengths) {
       const auto ranking = result.ranking(s);
-      if (ranking.empty()) continue;
-      const SweepRow& best = result.rows[ranking.front()];
+      const auto first =
+          std::find_if(ranking.begin(), ranking.end(), [&](std::size_t i) { return result.rows[i].may_be_chosen(); });
+      if (first == ranking.end()) continue;
+      const SweepRow& best = result.rows[*first];
       const double rate = tflops(of, s, best.times.at(s).median());
       if (!entries.empty() && entries.back().algo == best.candidate.algo) {
         entries.back().to_keys = s;

@@ -48,14 +48,14 @@ class Tensors {
     loaded.kernel->run({problem_, args_, workspace_, serial_, 1, loaded.prepared.get(), device_.stream()});
   }
 
-  /// Empty when the result is right.
-  std::string check(const Loaded& loaded) {
+  /// Empty when the result is right; of an inaccurate one its error.
+  std::string check(const Loaded& loaded, bool inaccurate) {
     buffers_.clear_outputs();
     device_.upload(buffers_);
     run(loaded);
     device_.download(buffers_);
     const verify::Verdict verdict = verify::judge(buffers_, {.executor = &executor_});
-    return verdict.valid() ? "" : verdict.to_string();
+    return verdict.valid() && !inaccurate ? "" : verdict.to_string();
   }
 
   const verify::DeviceBuffers& device() const { return device_; }
@@ -91,6 +91,7 @@ std::string SweepRow::status() const {
   if (r.spill_bytes > 0 || r.local_bytes > 0) return fmt::format("spills {} bytes", r.spill_bytes + r.local_bytes);
   if (r.serialized_wgmma) return "wgmma serialised";
   if (!wrong) return "not checked";
+  if (candidate.inaccurate) return "inaccurate: " + *wrong;
   return wrong->empty() ? "ok" : "wrong: " + *wrong;
 }
 
@@ -124,7 +125,7 @@ void check(SweepResult& result, Executor& executor) {
   double done = 0;
   for (SweepRow& row : result.rows) {
     progress.show(++done, row.candidate.algo);
-    if (row.compiled.clean()) row.wrong = tensors.check(tensors.load(row.candidate));
+    if (row.compiled.clean()) row.wrong = tensors.check(tensors.load(row.candidate), row.candidate.inaccurate);
   }
 }
 
@@ -132,7 +133,7 @@ void measure(SweepResult& result, std::int64_t s, const SweepOptions& options, E
   Tensors tensors(result.of.problem(s), executor);
   std::vector<Timed> all;
   for (SweepRow& row : result.rows)
-    if (row.may_be_chosen()) all.push_back({&row, tensors.load(row.candidate), nullptr});
+    if (row.may_be_timed()) all.push_back({&row, tensors.load(row.candidate), nullptr});
   Progress progress(fmt::format("timing {} s={}", result.of.to_string(), s),
                     static_cast<double>(all.size() + static_cast<std::size_t>(options.rounds * options.finalists)));
   double done = 0;

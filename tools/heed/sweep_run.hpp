@@ -21,7 +21,9 @@ struct SweepRow {
   std::optional<std::string> wrong;     ///< checked: empty text when the result was right
   std::map<std::int64_t, Times> times;  ///< by length; the best of the first look have several
 
-  bool may_be_chosen() const { return compiled.clean() && !(wrong && !wrong->empty()); }
+  bool failed() const { return wrong && !wrong->empty() && !candidate.inaccurate; }
+  bool may_be_timed() const { return compiled.clean() && !failed(); }
+  bool may_be_chosen() const { return may_be_timed() && !candidate.inaccurate; }
   std::string status() const;  ///< "ok", "spills 16 bytes", "wrong: ...", "not checked"
 };
 

@@ -22,7 +22,13 @@ const std::map<std::string, std::vector<int>>& all_values() {
       {"turns", {0, 1, 2}},         {"persistence", {0, 1, 2}},
       {"lazy_maximum", {0, 1}},     {"rescale_threshold", {0, 8}},
       {"q_in_registers", {0, 1}},   {"own_o_memory", {0, 1}},
+      {"cluster", {1, 2}},          {"p_in_shared", {0, 1}},
   };
+  return values;
+}
+/// Swept where they are named alone: what they compute is inaccurate, and is never chosen.
+const std::map<std::string, std::vector<int>>& inaccurate_values() {
+  static const std::map<std::string, std::vector<int>> values{{"scores_in", {0, 1}}, {"sums_in", {0, 1}}};
   return values;
 }
 constexpr std::string_view kUsual = "warpgroups,tile_k,stages,turns,lazy_maximum";
@@ -46,7 +52,7 @@ class Collector {
       ++found_.broken[rule_of(broken)];
       return false;
     }
-    found_.valid.push_back({algo.to_string(), cuda::make_hopper_forward(line, state_)});
+    found_.valid.push_back({algo.to_string(), config.inaccurate(), cuda::make_hopper_forward(line, state_)});
     return true;
   }
 
@@ -82,6 +88,7 @@ void add_quickly(Collector& collector, const std::vector<HopperConfig>& starts) 
         HopperConfig config = start;
         cuda::hopper_knob(name).set(config, value);
         if (name == "rescale_threshold" && value == 0) config.lazy_maximum = false;
+        if (name == "cluster" && value > 1) config.persistence = kernels::Persistence::fixed;
         collector.add(config);
       }
     }
@@ -144,10 +151,12 @@ SweepSpace sweep_space(const std::string& over) {
   for (std::size_t at = 0; at <= names.size();) {
     const std::size_t end = std::min(names.find(',', at), names.size());
     const std::string name = names.substr(at, end - at);
-    const auto found = all_values().find(name);
-    if (found == all_values().end()) {
+    auto found = all_values().find(name);
+    if (found == all_values().end()) found = inaccurate_values().find(name);
+    if (found == inaccurate_values().end()) {
       std::vector<std::string> known;
-      for (const auto& [each, values] : all_values()) known.push_back(each);
+      for (const auto* values : {&all_values(), &inaccurate_values()})
+        for (const auto& [each, list] : *values) known.push_back(each);
       bad_value("over", over,
                 fmt::format("'{}' is not a knob that is swept; these are: {}.", name, fmt::join(known, ", ")));
     }

@@ -30,6 +30,7 @@ struct SweepClass {
 /// any kernel of the CUDA engine has; only the enumeration knows whose knobs they are.
 struct SweepCandidate {
   std::string algo;  ///< all its knobs
+  bool inaccurate;   ///< its errors are told, and it is never chosen
   std::shared_ptr<const cuda::CudaForwardKernel> kernel;
 };
 

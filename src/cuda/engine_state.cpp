@@ -1,0 +1,42 @@
+#include "cuda/engine_state.hpp"
+
+#include "core/invalid.hpp"
+
+namespace heed::cuda {
+
+std::unique_ptr<LoadedKernel> EngineState::load(const Compilation& compilation) {
+  auto kernel = std::make_unique<LoadedKernel>(compilation.source.name, jit.get(compilation.source, compilation.arch),
+                                               compilation.shared_bytes);
+  const DeviceGuard guard(device.ordinal);
+  kernel->load(device.ordinal);
+  return kernel;
+}
+
+std::span<std::byte> EngineState::workspace(const void* pointer, void* stream, std::size_t bytes) {
+  int where = device.ordinal;
+  if (devices().size() > 1)
+    if (const PointerPlace place = place_of(pointer); place.device_ordinal >= 0) where = place.device_ordinal;
+  const DeviceGuard guard(where);
+  return scratch.take(where, static_cast<CUstream>(stream), bytes);
+}
+
+int device_of(const TensorView& q, std::span<const core::NamedView> views, const Device& planned) {
+  // That they are in GPU memory has been seen; where there is one GPU no more can be wrong.
+  if (devices().size() == 1) return planned.ordinal;
+  const PointerPlace place_of_q = place_of(q.data);
+  const int device = place_of_q.kind == PointerPlace::device ? place_of_q.device_ordinal : planned.ordinal;
+  for (const core::NamedView& named : views) {
+    if (named.view.data == nullptr) continue;
+    const PointerPlace place = place_of(named.view.data);
+    if (!place.for_device(device))
+      throw core::invalid("{} lies in {}, q in the memory of GPU {}: all tensors of a call must be on one GPU.",
+                          named.name, to_text(place), device);
+  }
+  const Device& here = devices().at(static_cast<std::size_t>(device));
+  if (here.sm != planned.sm)
+    throw core::invalid("the tensors are on GPU {} (sm_{}), the plan was made for sm_{}: make a plan on that GPU.",
+                        device, here.sm, planned.sm);
+  return device;
+}
+
+}  // namespace heed::cuda

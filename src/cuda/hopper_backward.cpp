@@ -1,0 +1,245 @@
+#include "cuda/hopper_backward.hpp"
+
+#include "cuda/expected_work.hpp"
+#include "cuda/forward_params.hpp"
+#include "cuda/kernel_text.hpp"
+#include "cuda/tensor_map.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace heed::cuda {
+namespace {
+
+using dispatch::BackwardAlgorithm;
+using dispatch::BackwardSignature;
+using dispatch::Feature;
+using dispatch::MaskClass;
+using dispatch::MathUnit;
+using dispatch::Set;
+using dispatch::Sizes;
+using kernels::BackwardPipeline;
+using kernels::HopperBackwardConfig;
+using kernels::HopperWideBackwardConfig;
+
+/// Everything but a V whose keys are neighbours, and the gradients that have one value for many entries: those have an
+/// owner each in the portable family.
+constexpr Set<Feature> kAllFeatures{Feature::lse,   Feature::bias,       Feature::alibi,          Feature::soft_cap,
+                                    Feature::sink,  Feature::dropout,    Feature::randval,        Feature::bool_mask,
+                                    Feature::d_lse, Feature::block_mask, Feature::logical_lengths};
+constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink, Feature::d_lse};
+
+/// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros. dQ is summed in f32 whatever
+/// dq_accumulation allows.
+constexpr BackwardSignature signature(std::int64_t d) {
+  return {.types = {DataType::f16, DataType::bf16},
+          .output_types = {DataType::f16, DataType::bf16},
+          .d = Sizes{8, d, 8},
+          .d_v = Sizes{8, d, 8},
+          .features = kAllFeatures,
+          .math = {Math::fast},
+          .accumulate = dispatch::any,
+          .tma = true,
+          .lengths = {1, std::int64_t{1} << 28, 1}};
+}
+/// For registers that have no room left: batch mode, no mask or a causal one, nothing that changes scores.
+constexpr BackwardSignature lean(BackwardSignature s) {
+  s.modes = {Mode::batch};
+  s.masks = {MaskClass::none, MaskClass::causal};
+  s.features = kFewFeatures;
+  return s;
+}
+/// Every mask by coordinates and every length, nothing that changes scores.
+constexpr BackwardSignature masks_and_lengths(BackwardSignature s) {
+  s.features = {Feature::lse, Feature::sink, Feature::d_lse, Feature::logical_lengths};
+  return s;
+}
+
+/// Everything but what is read entry by entry: its addresses take too many registers.
+constexpr BackwardSignature without_entries(BackwardSignature s) {
+  s.features = kAllFeatures.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
+  return s;
+}
+
+template <class Config>
+constexpr HopperBackwardLine line(std::string_view stem, const BackwardSignature& s, const Config& config,
+                                  std::string_view notes, int room) {
+  return {{stem, s,
+           BackwardAlgorithm{.arch = dispatch::Sm{90},
+                             .unit = MathUnit::wgmma,
+                             .tile_q = config.tile_q,
+                             .tile_k = config.kTileK,
+                             .notes = notes}},
+          config,
+          room};
+}
+
+constexpr int kEveryFeature = 12;
+
+constexpr std::array kLines{
+    line("hopper_bwd_d64", lean(signature(64)),
+         HopperBackwardConfig{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead},
+         "S a block ahead, dQ a block late", 0),
+    line("hopper_bwd_d64_masks", masks_and_lengths(signature(64)), HopperBackwardConfig{.d = 64, .tile_q = 128},
+         "both warpgroups in step", 2),
+    line("hopper_bwd_d64_features", signature(64),
+         HopperBackwardConfig{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead},
+         "small blocks with room for every feature", kEveryFeature),
+    line("hopper_bwd_d128", without_entries(signature(128)), HopperBackwardConfig{.d = 128, .tile_q = 64},
+         "both warpgroups in step", 2),
+    line("hopper_bwd_d128_features", signature(128), HopperBackwardConfig{.d = 128, .tile_q = 32},
+         "small blocks with room for every feature", kEveryFeature),
+    line("hopper_bwd_d192", signature(192), HopperWideBackwardConfig{.d = 192}, "a warpgroup for dV, one for dK", 3),
+    line("hopper_bwd_d256", signature(256), HopperWideBackwardConfig{.d = 256}, "a warpgroup for dV, one for dK", 3),
+};
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Heads that are in flight together: docs/kernels/log.md, "Backward". Under a right mask the longest tiles of a
+/// section come first. Where tiles add to dQ in order, neighbours of one head should start apart.
+std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles) {
+  const bool right = features.mask == kernels::MaskShape::right;
+  std::int64_t tiles = 1;
+  if (problem.deterministic()) {
+    constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kEachMoreCausal = 30;
+    tiles = kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * (right ? kEachMoreCausal : kEachMore);
+  } else if (right) {
+    tiles = 400;
+  }
+  return std::clamp<std::int64_t>(ceil_div(tiles, std::max<std::int64_t>(key_tiles, 1)), 1,
+                                  problem.batch() * problem.heads_k());
+}
+
+class HopperBackward final : public CudaBackwardKernel {
+ public:
+  HopperBackward(const HopperBackwardLine& line, std::shared_ptr<EngineState> state)
+      : CudaBackwardKernel(line.spec, std::move(state)), line_(line) {}
+
+  double expected_seconds(const Problem& problem) const override {
+    // The tile that is computed, whole; room for features costs.
+    const double d = std::visit([](const auto& c) { return static_cast<double>(c.d); }, line_.config);
+    const double fit = 1 + 0.03 * line_.room;
+    return 20e-6 + fit * 2 * expected_pairs(problem) * 5 * d / 450e12;
+  }
+
+  std::string too_much(const Problem& problem) const override {
+    const kernels::ForwardFeatures features = features_of(problem);
+    if (problem.deterministic() && features.mask == kernels::MaskShape::window)
+      return "tiles under a window add to dQ in no fixed order";
+    if (problem.heads_q() == 0) return "there are no query heads";
+    if (features.weight() <= line_.room) return {};
+    return fmt::format("the features weigh {}, there is room for {}", features.weight(), line_.room);
+  }
+
+  std::vector<Step> steps(const Problem& problem, const Device&) const override {
+    return std::visit(
+        [&](auto config) {
+          config = adapted(config, problem);
+          return std::vector<Step>{
+              {"D and LSE of rows", {kernel_source(config, HopperBackwardPart::before), "sm_90a", 0}},
+              {"dK, dV and the sum of dQ",
+               {kernel_source(config, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}},
+              {"dQ", {kernel_source(config, HopperBackwardPart::after), "sm_90a", 0}}};
+        },
+        line_.config);
+  }
+
+ private:
+  template <class Config>
+  static Config adapted(Config config, const Problem& problem) {
+    config.type = element_of(problem.type());
+    config.features = features_of(problem);
+    config.features.sink = false;  // the LSE has it
+    config.ordered = problem.deterministic();
+    return config;
+  }
+
+  /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
+  static std::int64_t row_blocks(const Problem& problem, int tile_q) {
+    return problem.mode() == Mode::group ? ceil_div(problem.total_q(), tile_q) + problem.batch() + 1
+                                         : ceil_div(problem.s_q(), tile_q) * problem.batch();
+  }
+
+  BackwardWorkspace workspace(const Problem& problem) const override {
+    return std::visit(
+        [&](const auto& c) {
+          const std::int64_t blocks = row_blocks(problem, c.tile_q);
+          return divide_workspace(problem, {.row_space = blocks * c.tile_q,
+                                            .dq_sum_floats = problem.heads_q() * blocks * c.tile_q * c.d,
+                                            .turns = kCounterWords + turns(problem, blocks)});
+        },
+        line_.config);
+  }
+  /// The counter of tiles lies before the turns.
+  static constexpr std::int64_t kCounterWords = 16;
+  static std::int64_t turns(const Problem& problem, std::int64_t blocks) {
+    return problem.deterministic() ? 2 * problem.heads_q() * blocks : 0;
+  }
+
+  void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
+    std::visit([&](const auto& config) { launch_as(config, call, compiled, device); }, line_.config);
+  }
+
+  template <class Config>
+  void launch_as(const Config& config, const dispatch::BackwardCall& call, const Compiled& compiled, int device) const {
+    const Problem& problem = call.problem;
+    if (problem.batch() == 0 || problem.heads_k() == 0) return;
+    const bool group = problem.mode() == Mode::group;
+    kernels::BackwardParams p = backward_params(call, workspace(problem));
+    p.counter = p.turns;
+    p.turns += kCounterWords;
+    p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), config.tile_q));
+    p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), config.kTileK));
+    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles));
+
+    const auto map = [&](Operand which, const void* data, int box_rows) {
+      const Operand shape = shape_of(which);
+      const bool of_q = shape == Operand::q || shape == Operand::o;
+      const bool of_d = shape == Operand::q || shape == Operand::k;
+      return map_tensor(data, problem.type(), problem.strides(which), of_d ? problem.d() : problem.d_v(),
+                        of_q ? p.forward.s_q : p.forward.s_k, of_q ? problem.heads_q() : problem.heads_k(),
+                        problem.batch(), static_cast<unsigned>(box_rows));
+    };
+    constexpr int kStoredRows = 16;
+    MappedTensor q = map(Operand::q, p.forward.q, config.tile_q), d_o = map(Operand::d_o, p.d_o, config.tile_q);
+    MappedTensor k = map(Operand::k, p.forward.k, config.kTileK), v = map(Operand::v, p.forward.v, config.kTileK);
+    MappedTensor dk = map(Operand::dk, p.dk, kStoredRows), dv = map(Operand::dv, p.dv, kStoredRows);
+    p.q_map = q.steps;
+    p.d_o_map = d_o.steps;
+    p.k_map = k.steps;
+    p.v_map = v.steps;
+    p.dk_map = dk.steps;
+    p.dv_map = dv.steps;
+
+    // Sequences of their own lengths: what is left over at each one's end makes one tile more.
+    const std::int64_t tiles = group
+                                   ? (ceil_div(problem.total_k(), config.kTileK) + problem.batch()) * problem.heads_k()
+                                   : p.key_tiles * problem.heads_k() * problem.batch();
+    const std::int64_t blocks =
+        std::min<std::int64_t>(tiles, devices().at(static_cast<std::size_t>(device)).multiprocessors);
+    const std::int64_t row_launch = row_blocks(problem, config.tile_q) * problem.heads_q();
+    const auto stream = static_cast<CUstream>(call.stream);
+    constexpr unsigned kRowThreads = 256;
+    void* rows[] = {&p};
+    void* main[] = {&q.map, &d_o.map, &k.map, &v.map, &dk.map, &dv.map, &p};
+    compiled.kernels.at(0)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
+    compiled.kernels.at(1)->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
+                                   stream, main);
+    compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
+  }
+
+  HopperBackwardLine line_;
+};
+
+}  // namespace
+
+std::span<const HopperBackwardLine> hopper_backward_lines() { return kLines; }
+
+std::shared_ptr<const dispatch::BackwardKernel> make_hopper_backward(const HopperBackwardLine& line,
+                                                                     std::shared_ptr<EngineState> state) {
+  return std::make_shared<HopperBackward>(line, std::move(state));
+}
+
+}  // namespace heed::cuda

@@ -1,0 +1,202 @@
+#include "cuda/portable_backward.hpp"
+
+#include "cuda/expected_work.hpp"
+#include "cuda/forward_params.hpp"
+#include "cuda/kernel_text.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <numeric>
+
+namespace heed::cuda {
+namespace {
+
+using dispatch::BackwardAlgorithm;
+using dispatch::BackwardKernelSpec;
+using dispatch::BackwardSignature;
+using dispatch::MathUnit;
+using dispatch::Sm;
+using dispatch::up_to;
+using kernels::BackwardPart;
+using kernels::BackwardTypes;
+using kernels::PortableBackwardConfig;
+
+constexpr std::int64_t kMaxHeadDim = 1024;
+
+/// dQ is summed in f32 registers: what dq_accumulation allows makes no difference.
+constexpr BackwardSignature signature(dispatch::Set<DataType> types, dispatch::Set<Math> math) {
+  return {.types = types,
+          .d = up_to(kMaxHeadDim),
+          .d_v = up_to(kMaxHeadDim),
+          .math = math,
+          .accumulate = dispatch::any,
+          .lengths = {0, std::int64_t{1} << 28, 1}};
+}
+
+constexpr std::array kSpecs{
+    BackwardKernelSpec{"portable_bwd_16bit", signature({DataType::f16, DataType::bf16}, {Math::fast}),
+                       BackwardAlgorithm{.arch = Sm{80},
+                                         .unit = MathUnit::mma,
+                                         .tile_q = 128,
+                                         .tile_k = 128,
+                                         .notes = "an owner for every gradient; any stride and address"}},
+    BackwardKernelSpec{"portable_bwd_accurate", signature({DataType::f16, DataType::bf16}, {Math::accurate}),
+                       BackwardAlgorithm{.arch = Sm{80},
+                                         .unit = MathUnit::f32_fma,
+                                         .tile_q = 64,
+                                         .tile_k = 64,
+                                         .notes = "16-bit elements, f32 products; any stride and address"}},
+    BackwardKernelSpec{"portable_bwd_f32", signature({DataType::f32}, dispatch::any),
+                       BackwardAlgorithm{.arch = Sm{80},
+                                         .unit = MathUnit::f32_fma,
+                                         .tile_q = 64,
+                                         .tile_k = 64,
+                                         .notes = "true f32 products; any stride and address"}},
+};
+
+/// See PortableBackwardConfig::row_bytes.
+int row_bytes(const Problem& problem, std::initializer_list<Operand> operands) {
+  std::int64_t bytes = 16, least = 16;
+  bool neighbours = problem.aligned();
+  for (const Operand which : operands) {
+    const bool output = which == Operand::o || which == Operand::d_o;
+    const std::int64_t element = bits(output ? problem.output_type() : problem.type()) / 8;
+    const Strides s = problem.strides(which);
+    least = std::min(least, element);
+    neighbours = neighbours && s.dim == 1;
+    for (const std::int64_t step : {s.sequence, s.head, s.batch}) bytes = std::gcd(bytes, step * element);
+  }
+  return static_cast<int>(neighbours ? std::max(bytes, least) : least);
+}
+
+/// What products are computed in.
+kernels::Element product_type(const Problem& problem) {
+  return problem.math() == Math::accurate ? kernels::Element::f32 : element_of(problem.type());
+}
+
+std::string_view purpose(BackwardPart part) {
+  switch (part) {
+    case BackwardPart::rows:
+      return "LSE and D of rows";
+    case BackwardPart::keys_values:
+      return "dK and dV";
+    case BackwardPart::values:
+      return "dV";
+    case BackwardPart::keys:
+      return "dK";
+    case BackwardPart::queries:
+      return "dQ";
+    case BackwardPart::bias:
+      return "dBias";
+    case BackwardPart::sums:
+      return "sums over rows";
+  }
+  return "";
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The CTAs that a step has work for. Sets p's schedule.
+std::int64_t tiles(const PortableBackwardConfig& c, const Problem& problem, kernels::BackwardParams& p) {
+  const kernels::ForwardParams& f = p.forward;
+  const auto passes = [&](int columns) { return c.in_pieces() ? ceil_div(columns, c.pass) : 1; };
+  const std::int64_t rows = ceil_div(f.longest_q, c.tile()), keys = ceil_div(f.longest_k, c.tile());
+  switch (c.part) {
+    case BackwardPart::rows:
+    case BackwardPart::queries:
+      p.forward.row_tiles = static_cast<int>(rows);
+      return rows * f.heads * f.batch * (c.part == BackwardPart::rows ? 1 : passes(f.d));
+    case BackwardPart::keys_values:
+    case BackwardPart::values:
+    case BackwardPart::keys:
+      p.forward.row_tiles = static_cast<int>(keys);
+      return keys * problem.heads_k() * f.batch * passes(c.has_keys() ? f.d : f.d_v);
+    case BackwardPart::bias:
+      return ceil_div(f.longest_k, c.block) * ceil_div(p.d_bias_rows, c.tile()) * p.d_bias_heads * p.d_bias_batch;
+    case BackwardPart::sums:
+      return (p.d_sink ? problem.heads_q() : 0) +
+             (p.d_slopes ? problem.heads_q() * (p.d_slope_steps.batch != 0 ? problem.batch() : 1) : 0);
+  }
+  return 0;
+}
+
+class PortableBackward final : public CudaBackwardKernel {
+ public:
+  PortableBackward(const BackwardKernelSpec& spec, std::shared_ptr<EngineState> state)
+      : CudaBackwardKernel(spec, std::move(state)) {}
+
+  /// Seven products: the scores are computed for keys and for queries.
+  double expected_seconds(const Problem& problem) const override {
+    const double rate = product_type(problem) == kernels::Element::f32 ? 25e12 : 250e12;
+    const double columns = static_cast<double>(4 * problem.d() + 3 * problem.d_v());
+    return 12e-6 + 2 * expected_pairs(problem) * columns / rate;
+  }
+
+  std::vector<Step> steps(const Problem& problem, const Device& device) const override {
+    std::vector<Step> list;
+    for (const PortableBackwardConfig& config : PortableBackwardConfigs(problem, device.max_shared_memory))
+      list.push_back({std::string(purpose(config.part)),
+                      {kernel_source(config), has_state() ? state().portable_arch() : "sm_" + std::to_string(device.sm),
+                       config.shared_bytes()}});
+    return list;
+  }
+
+ private:
+  BackwardWorkspace workspace(const Problem& problem) const override {
+    return divide_workspace(problem, {.row_space = packed_row_space(problem)});
+  }
+
+  void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
+    kernels::BackwardParams p = backward_params(call, workspace(call.problem));
+    void* parameters[] = {&p};
+    std::size_t step = 0;
+    for (const PortableBackwardConfig& config :
+         PortableBackwardConfigs(call.problem, state().device.max_shared_memory)) {
+      const LoadedKernel& kernel = *compiled.kernels.at(step++);
+      const std::int64_t count = tiles(config, call.problem, p);
+      if (count == 0) continue;
+      kernel.launch(device,
+                    static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max())),
+                    static_cast<unsigned>(config.threads()), static_cast<CUstream>(call.stream), parameters);
+    }
+  }
+};
+
+}  // namespace
+
+std::span<const BackwardKernelSpec> portable_backward_specs() { return kSpecs; }
+
+PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes) {
+  const kernels::ForwardFeatures features = features_of(problem);
+  const BackwardTypes types{.type = product_type(problem),
+                            .input = element_of(problem.type()),
+                            .output = element_of(problem.output_type()),
+                            .d = static_cast<int>(problem.d()),
+                            .d_v = static_cast<int>(problem.d_v()),
+                            .row_bytes = row_bytes(problem, {Operand::q, Operand::k, Operand::v, Operand::d_o})};
+  const auto add = [&](BackwardPart part) {
+    BackwardTypes of_part = types;
+    if (part == BackwardPart::rows) of_part.row_bytes = row_bytes(problem, {Operand::o, Operand::d_o});
+    PortableBackwardConfig config = kernels::portable_backward_config(part, of_part, features, max_shared_bytes);
+    if (part == BackwardPart::bias) config.d_bias = element_of(*problem.dbias());
+    list_[count_++] = config;
+  };
+  add(BackwardPart::rows);
+  if (kernels::keys_and_values_together(types, features)) {
+    add(BackwardPart::keys_values);
+  } else {
+    add(BackwardPart::values);
+    add(BackwardPart::keys);
+  }
+  add(BackwardPart::queries);
+  if (problem.dbias()) add(BackwardPart::bias);
+  if (problem.dsink() || problem.dslopes()) add(BackwardPart::sums);
+}
+
+std::shared_ptr<const dispatch::BackwardKernel> make_portable_backward(const BackwardKernelSpec& spec,
+                                                                       std::shared_ptr<EngineState> state) {
+  return std::make_shared<PortableBackward>(spec, std::move(state));
+}
+
+}  // namespace heed::cuda

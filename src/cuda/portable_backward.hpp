@@ -1,0 +1,30 @@
+#pragma once
+
+#include "cuda/backward_kernel.hpp"
+#include "kernels/portable_backward_config.h"
+
+#include <array>
+#include <span>
+
+namespace heed::cuda {
+
+std::span<const dispatch::BackwardKernelSpec> portable_backward_specs();
+
+/// The kernels of a problem in the order they run in, on a GPU whose blocks may have so much shared memory.
+class PortableBackwardConfigs {
+ public:
+  PortableBackwardConfigs(const Problem& problem, int max_shared_bytes);
+
+  const kernels::PortableBackwardConfig* begin() const { return list_.data(); }
+  const kernels::PortableBackwardConfig* end() const { return list_.data() + count_; }
+
+ private:
+  static constexpr std::size_t kMost = 6;  ///< rows, dV, dK, dQ, dBias, sums
+  std::array<kernels::PortableBackwardConfig, kMost> list_{};
+  std::size_t count_ = 0;
+};
+
+std::shared_ptr<const dispatch::BackwardKernel> make_portable_backward(const dispatch::BackwardKernelSpec& spec,
+                                                                       std::shared_ptr<EngineState> state);
+
+}  // namespace heed::cuda

@@ -1,0 +1,220 @@
+// How the kernels of the portable family's backward pass compute: shared by the host and by NVRTC.
+#pragma once
+
+#include "portable_config.h"
+
+namespace heed::kernels {
+
+/// What a kernel of the backward pass computes. Every gradient has one owner, who sums it in a fixed order: there are
+/// no atomics, and the same bits come out of every run.
+enum class BackwardPart : int {
+  rows,         ///< row_lse and row_dot, and each row's part of dSink
+  keys_values,  ///< dK and dV together: four products of attention
+  values,       ///< dV alone, where both are wider than the registers: two products
+  keys,         ///< dK alone: three
+  queries,      ///< dQ and each row's part of dSlopes: three
+  bias,         ///< dBias: two
+  sums,         ///< dSink and dSlopes from the rows' parts
+};
+
+/// One CTA owns tile() rows of a gradient (keys of dK and dV, queries of dQ and dBias), each warp warp_rows of them,
+/// and goes over the rows of the other side in blocks. Whole rows of the operands are in shared memory, or, `piece` >
+/// 0, pieces of them come one after the other and the gradient is computed in passes over its columns: for any head
+/// dim.
+struct PortableBackwardConfig {
+  BackwardPart part = BackwardPart::keys_values;
+  Element type = Element::f16;    ///< of the products and of the tiles in shared memory
+  Element input = Element::f16;   ///< of q, k, v and their gradients: `type`, or a 16-bit type widened to f32
+  Element output = Element::f16;  ///< of o and dO
+  Element d_bias = Element::f32;  ///< of dBias: `bias`
+  int d = 128, d_v = 128;         ///< tiles that cover the head dims; 0: any
+  int warps = 8;
+  int warp_rows = 16;  ///< 16 or 32
+  int block = 64;      ///< rows of the other side that are in shared memory together
+  int step = 32;       ///< of these, rows whose products are in registers together
+  int stages = 2;      ///< blocks in shared memory
+  int piece = 0;       ///< columns of a piece; 0: whole rows
+  int pass = 0;        ///< columns of a gradient in one pass, with pieces
+  /// 16-bit operands come in the order mma takes them, by a second set of offsets in registers; otherwise by moves.
+  bool operands_in_order = false;
+  /// Rows of q, k, v and dO (of o and dO: `rows`) begin at multiples of so many bytes, and their elements are
+  /// neighbours: 16, 8, 4. One element's bytes: any strides.
+  int row_bytes = 16;
+  ForwardFeatures features = {};
+
+  constexpr bool owns_keys() const {
+    return part == BackwardPart::keys_values || part == BackwardPart::values || part == BackwardPart::keys;
+  }
+  constexpr bool has_values() const { return part == BackwardPart::keys_values || part == BackwardPart::values; }
+  constexpr bool has_keys() const { return part == BackwardPart::keys_values || part == BackwardPart::keys; }
+  /// Has dS, and so dP = dO V^T.
+  constexpr bool has_scores() const { return part != BackwardPart::values; }
+  /// Its tiles are matrix products; the others go over rows.
+  constexpr bool has_products() const {
+    return owns_keys() || part == BackwardPart::queries || part == BackwardPart::bias;
+  }
+  constexpr bool in_pieces() const { return piece > 0; }
+
+  constexpr int element_bytes() const { return type == Element::f32 ? 4 : 2; }
+  constexpr int input_bytes() const { return input == Element::f32 ? 4 : 2; }
+  constexpr int output_bytes() const { return output == Element::f32 ? 4 : 2; }
+  constexpr int threads() const { return 32 * warps; }
+  /// Lanes that share a row of o and dO, each with chunks of 16 bytes where the memory allows: `rows`.
+  constexpr int row_lanes() const {
+    const int chunks = row_bytes < 16 ? 32 : d_v * output_bytes() / 16;
+    return chunks <= 4 ? 4 : chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
+  }
+  constexpr int tile() const { return warps * (part == BackwardPart::rows ? 32 / row_lanes() : warp_rows); }
+  /// Columns of dQ and dK, and of dV, that a CTA computes.
+  constexpr int pass_d() const { return in_pieces() ? pass : d; }
+  constexpr int pass_d_v() const { return in_pieces() ? pass : d_v; }
+
+  /// f32 weights change owners through shared memory; 16-bit ones through the warp's registers.
+  constexpr int weight_bytes() const {
+    return type == Element::f32 && part != BackwardPart::bias ? tile() * step * 4 : 0;
+  }
+  constexpr int stats_bytes() const { return owns_keys() ? 2 * block * 4 : 0; }  // row_lse, row_dot
+  /// The operand of the owned rows: K and V, or Q and dO.
+  constexpr int owned_bytes() const {
+    return in_pieces() ? tile() * piece * element_bytes() : tile() * (d + (has_scores() ? d_v : 0)) * element_bytes();
+  }
+  /// The operand of the other side's rows; in pieces first the one of the scores, then the one of the gradient.
+  constexpr int block_bytes() const {
+    return (in_pieces() ? block * (piece > pass ? piece : pass) : block * (d + d_v)) * element_bytes();
+  }
+  constexpr int shared_bytes() const {
+    if (part == BackwardPart::rows) return 0;
+    if (part == BackwardPart::sums) return warps * 4;
+    const int sums = part == BackwardPart::bias ? warps * block * 4 : 0;
+    return owned_bytes() + stages * (block_bytes() + stats_bytes()) + weight_bytes() + sums;
+  }
+
+  /// Registers for the products and the sums, of 255. The rest is for operands, addresses and features.
+  constexpr int tile_registers() const {
+    const int products = warp_rows / 16 * (step / 2) * (has_scores() ? 2 : 1);
+    const int sums = part == BackwardPart::bias
+                         ? step / 2
+                         : (has_values() ? pass_d_v() / 2 : 0) + (part == BackwardPart::values ? 0 : pass_d() / 2);
+    return products + warp_rows / 16 * sums;
+  }
+
+  /// The limit this configuration breaks, or null.
+  constexpr const char* impossible() const {
+    if (input != type && (type != Element::f32 || input == Element::f32))
+      return "16-bit inputs are widened to f32 only";
+    if (row_bytes > 16 || row_bytes < 2 || (row_bytes & (row_bytes - 1)) != 0)
+      return "copies are of 16, 8 or 4 bytes, or of one element";
+    if (warps < 1 || warps > 8) return "1 to 8 warps";
+    if (!has_products()) return nullptr;
+    if (in_pieces() ? d != 0 || d_v != 0 : d > 256 || d_v > 256 || head_tile(d) != d || head_tile(d_v) != d_v)
+      return "whole rows have tiles of 32, 64, 96, 128, 192 or 256 columns, pieces any number";
+    if (in_pieces() &&
+        (piece % 32 != 0 || pass % 32 != 0 || stages != 1 || step != block || part == BackwardPart::keys_values))
+      return "pieces have multiples of 32 columns, one stage, whole blocks and one gradient";
+    if (part == BackwardPart::bias && !in_pieces()) return "dBias is computed in pieces";
+    if (warp_rows != 16 && warp_rows != 32) return "a warp has 16 or 32 rows";
+    if (block < 16 || block > 128 || block % 16 != 0) return "a block has 16 to 128 rows, in steps of 16";
+    if (step < 16 || step > 64 || block % step != 0) return "a step is 16 to 64 rows, and a part of a block";
+    if (stages < 1 || stages > 4) return "1 to 4 stages";
+    if (tile_registers() > 208) return "the products and sums of a warp do not fit its registers";
+    if (shared_bytes() > 227 * 1024) return "more than 227 KiB of shared memory";
+    return nullptr;
+  }
+
+  friend constexpr bool operator==(const PortableBackwardConfig&, const PortableBackwardConfig&) = default;
+};
+
+/// What is common to all kernels of a problem.
+struct BackwardTypes {
+  Element type, input, output;
+  int d, d_v;
+  int row_bytes;
+};
+
+/// So many features that the registers of the widest sums are not enough for them.
+constexpr bool crowded(const ForwardFeatures& features) { return features.weight() >= 5; }
+
+/// dK and dV in one kernel, or in two.
+constexpr bool keys_and_values_together(const BackwardTypes& t, const ForwardFeatures& features) {
+  const int most = crowded(features) ? 64 : 128;
+  return t.d <= most && t.d_v <= most;
+}
+
+/// The configuration that is shipped for a part of a problem, on a GPU that gives a CTA max_shared_bytes. None spills.
+constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, const BackwardTypes& t,
+                                                          const ForwardFeatures& features, int max_shared_bytes) {
+  PortableBackwardConfig c{.part = part,
+                           .type = t.type,
+                           .input = t.input,
+                           .output = t.output,
+                           .d = head_tile(t.d),
+                           .d_v = head_tile(t.d_v),
+                           .row_bytes = t.row_bytes,
+                           .features = features};
+  if (!c.has_products()) {  // features that change nothing there are not compiled for
+    c.features = {.own_lengths = features.own_lengths, .sink = features.sink && part == BackwardPart::rows};
+    c.type = c.input = t.output;
+    c.d = 0;
+    if (part == BackwardPart::sums) {
+      c.d_v = 0;
+      c.row_bytes = 16;
+      c.type = c.input = c.output = Element::f32;
+    }
+    return c;
+  }
+  const bool wide = t.type == Element::f32;
+  const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
+  const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
+  const bool tight = max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
+  c.operands_in_order = !wide && !features.changes_scores() && features.weight() <= (tight ? 0 : 2);
+  const int width = c.d > c.d_v ? c.d : c.d_v;
+  const bool tightest = part == BackwardPart::keys || (part == BackwardPart::queries && t.row_bytes < 16);
+  const bool too_wide = wide ? width > 128 : width > 256 || (tightest && crowded(features) && c.d > 192);
+  if (part == BackwardPart::bias || too_wide) {
+    c.d = c.d_v = 0;
+    c.piece = wide ? 64 : 128;
+    c.pass = part == BackwardPart::bias ? 0 : 128;
+    c.stages = 1;
+    c.warps = 4;
+    c.warp_rows = 16;
+    c.step = c.block = wide || crowded(features) ? 32 : 64;
+    return c;
+  }
+  c.warps = 8;
+  c.warp_rows = 16;
+  c.block = width <= 128 ? 64 : 32;
+  if (wide) {
+    c.warps = 4;
+    c.stages = 1;
+    c.block = 32;
+    c.step = heavy ? 16 : 32;
+  } else if (part == BackwardPart::queries) {
+    c.step = width <= 64 ? 32 : width <= 128 ? 64 : c.d <= 192 ? 32 : 16;
+    if (width <= 64 && !crowded(features)) c.warps = 4, c.warp_rows = 32;
+  } else if (part == BackwardPart::keys_values && width <= 64) {
+    c.step = crowded(features) ? 32 : 64;
+    if (light) c.warps = 4, c.warp_rows = 32, c.step = tight && features.hides() ? 16 : 32;
+  } else {
+    const bool narrow = part == BackwardPart::keys_values ? tight && !light : part == BackwardPart::keys && c.d > 192;
+    c.step = narrow ? 16 : 32;
+  }
+  while (c.shared_bytes() > max_shared_bytes) {
+    if (c.stages > 1) {
+      --c.stages;
+    } else if (c.block > 32) {
+      c.block /= 2;
+      if (c.step > c.block) c.step = c.block;
+    } else if (c.warps > 4) {
+      c.warps /= 2;
+    } else if (c.block > 16) {
+      c.block = c.step = 16;
+    } else if (c.warps > 1) {
+      c.warps /= 2;
+    } else {
+      break;
+    }
+  }
+  return c;
+}
+
+}  // namespace heed::kernels

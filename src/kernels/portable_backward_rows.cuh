@@ -1,0 +1,124 @@
+// What a backward pass does row by row: LSE and D before the products, and the sums over rows behind them.
+#pragma once
+
+#include "portable_backward_features.cuh"
+
+namespace heed::kernels {
+
+/// row_lse: log2 units, +inf where the row has no probability. row_dot: D = rowsum(dO * O) - dLSE. row_part: what the
+/// row adds to dSink. One CTA does C.tile() rows of a head.
+template <PortableBackwardConfig C>
+__device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp) {
+  static_assert(C.impossible() == nullptr && C.part == BackwardPart::rows);
+  using Output = typename TagOf<C.output>::Type;
+  using Raw = typename Output::Raw;
+  constexpr ForwardFeatures F = C.features;
+  constexpr int kLanes = C.row_lanes(), kElements = 16 / sizeof(Raw);
+  const ForwardParams& p = bp.forward;
+  const int lane = threadIdx.x % kLanes;
+
+  const i64 tiles = i64(p.row_tiles) * p.heads * p.batch;
+#pragma unroll 1
+  for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const i64 pair = tile / p.row_tiles;
+    const int head = int(pair % p.heads), batch = int(pair / p.heads);
+    const Sequence q = lengths_of<F>(p, batch);
+    const int row = int(tile % p.row_tiles) * C.tile() + int(threadIdx.x / kLanes);
+    const bool inside = row < q.s_q;
+    const i64 physical = i64(q.q_row) + row;
+    const Raw* const o =
+        static_cast<const Raw*>(p.o) + batch * p.o_steps.batch + head * p.o_steps.head + physical * p.o_steps.row;
+    const Raw* const d_o = static_cast<const Raw*>(bp.d_o) + batch * bp.d_o_steps.batch + head * bp.d_o_steps.head +
+                           physical * bp.d_o_steps.row;
+    float dot = 0.0f;
+    if (inside) {
+      if constexpr (C.row_bytes == 16) {
+        int column = lane * kElements;
+#pragma unroll 1
+        for (; column + kElements <= p.d_v; column += kLanes * kElements) {
+          const uint4 a = *reinterpret_cast<const uint4*>(o + column),
+                      b = *reinterpret_cast<const uint4*>(d_o + column);
+          const u32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            if constexpr (sizeof(Raw) == 4) {
+              dot = __fmaf_rn(__int_as_float(x[i]), __int_as_float(y[i]), dot);
+            } else {
+              dot = __fmaf_rn(to_float<Output>(Raw(x[i])), to_float<Output>(Raw(y[i])), dot);
+              dot = __fmaf_rn(to_float<Output>(Raw(x[i] >> 16)), to_float<Output>(Raw(y[i] >> 16)), dot);
+            }
+          }
+        }
+        for (; column < p.d_v; ++column)
+          dot = __fmaf_rn(to_float<Output>(o[column]), to_float<Output>(d_o[column]), dot);
+      } else {
+#pragma unroll 4
+        for (int column = lane; column < p.d_v; column += kLanes)
+          dot = __fmaf_rn(to_float<Output>(o[column * p.o_steps.column]),
+                          to_float<Output>(d_o[column * bp.d_o_steps.column]), dot);
+      }
+    }
+#pragma unroll
+    for (int over = kLanes / 2; over > 0; over /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, over);
+    if (!inside || lane != 0) continue;
+
+    const float lse = p.lse[batch * p.lse_steps.batch + head * p.lse_steps.head + physical * p.lse_steps.row];
+    if (bp.d_lse)
+      dot -= bp.d_lse[batch * bp.d_lse_steps.batch + head * bp.d_lse_steps.head + physical * bp.d_lse_steps.row];
+    const bool sees_none = lse == -HEED_INFINITY;
+    const i64 place = head * bp.row_space + row_start(p, q, batch) + row;
+    bp.row_lse[place] = sees_none ? HEED_INFINITY : lse * kLog2e;
+    bp.row_dot[place] = sees_none ? 0.0f : dot;
+    if constexpr (F.sink) {
+      if (bp.d_sink) {
+        const float sink = p.sink[head * p.sink_step];
+        const bool none = sees_none || sink == -HEED_INFINITY;
+        bp.row_part[p.heads * bp.row_space + place] = none ? 0.0f : -exp2_approx((sink - lse) * kLog2e) * dot;
+      }
+    }
+  }
+}
+
+/// dSink [h] and dSlopes [h] or [b, h] from the rows' parts: one CTA for each number, its order fixed.
+template <PortableBackwardConfig C>
+__device__ __forceinline__ void portable_backward_sums(const BackwardParams& bp) {
+  static_assert(C.impossible() == nullptr && C.part == BackwardPart::sums);
+  constexpr int kThreads = C.threads();
+  const ForwardParams& p = bp.forward;
+  extern __shared__ __align__(128) u8 heed_shared[];
+  float* const of_warps = reinterpret_cast<float*>(heed_shared);
+  const bool each_batch = bp.d_slope_steps.batch != 0;
+  const i64 slopes = bp.d_slopes ? i64(p.heads) * (each_batch ? p.batch : 1) : 0, sinks = bp.d_sink ? p.heads : 0;
+#pragma unroll 1
+  for (i64 number = blockIdx.x; number < slopes + sinks; number += gridDim.x) {
+    const bool slope = number < slopes;
+    const int head = int((slope ? number : number - slopes) % p.heads);
+    const int only = slope && each_batch ? int(number / p.heads) : -1;
+    const float* const parts = bp.row_part + ((slope ? 0 : p.heads) + head) * bp.row_space;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int batch = max(only, 0); batch < (only < 0 ? p.batch : only + 1); ++batch) {
+      const Sequence q = lengths_of<C.features>(p, batch);
+      const float* const rows = parts + row_start(p, q, batch);
+#pragma unroll 4
+      for (int row = threadIdx.x; row < q.s_q; row += kThreads) sum += rows[row];
+    }
+#pragma unroll
+    for (int over = 16; over > 0; over /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, over);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      float total = 0.0f;
+#pragma unroll
+      for (int w = 0; w < C.warps; ++w) total += of_warps[w];
+      if (slope) {
+        bp.d_slopes[(only < 0 ? 0 : only) * bp.d_slope_steps.batch + head * bp.d_slope_steps.head] = total;
+      } else {
+        bp.d_sink[head * bp.d_sink_step] = total;
+      }
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace heed::kernels

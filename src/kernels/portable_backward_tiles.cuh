@@ -1,0 +1,137 @@
+// The products of the portable family's backward pass, for one warp, beside those of portable_tiles.cuh.
+//
+// Scores always have queries for rows, also where a warp owns keys: so that all features lie as in the forward pass.
+// Then P and dS are transposed on their way to the product: 16-bit ones in registers, f32 ones through shared memory.
+#pragma once
+
+#include "portable_backward_config.h"
+#include "portable_tiles.cuh"
+
+namespace heed::kernels {
+
+/// s [16 * kM, kN] += A [16 * kM, kColumns] B^T [kColumns, kN], both tiles in shared memory with rows of kColumns, of
+/// which `columns` count.
+template <class T, OperandOrder kOrder, int kColumns, int kN, int kM>
+HEED_DEVICE void multiply_rows(float (&s)[kM][kN / 2], u32 a_at, u32 b_at, int columns, int lane) {
+  if constexpr (sizeof(typename T::Raw) == 4) {
+    multiply_keys_f32<kColumns, kColumns, kN, kM, (kM * kN > 512 ? 2 : 4)>(s, a_at, b_at, min(columns, kColumns), lane);
+  } else {
+    u32 none[kM][1][4];
+    multiply_keys<T, kColumns, kColumns, kN, kM, 1, kOrder>(s, a_at, none, b_at, lane);
+  }
+}
+
+/// sums [16 * kM, kColumns] += W [16 * kM, kN] X [kN, kColumns]; x_at: X in shared memory. weights_at: [16 * kM, kN] of
+/// the warp's own, for f32.
+template <class T, OperandOrder kOrder, int kColumns, int kN, int kM>
+HEED_DEVICE void add_product(float (&sums)[kM][kColumns / 2], const float (&weights)[kM][kN / 2], u32 weights_at,
+                             u32 x_at, int lane) {
+  if constexpr (sizeof(typename T::Raw) == 4) {
+    multiply_values_f32<kColumns, kN, kM>(sums, weights, weights_at, x_at, lane);
+  } else {
+    multiply_values<T, kColumns, kN, kM, kOrder>(sums, weights, x_at, lane);
+  }
+}
+
+/// sums [16 * kK, kColumns] += W^T [16 * kK, 16 * kM] X [16 * kM, kColumns], for weights whose rows are those of X.
+template <class T, OperandOrder kOrder, int kColumns, int kM, int kK>
+HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const float (&weights)[kM][8 * kK],
+                                        u32 weights_at, u32 x_at, int lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+  if constexpr (sizeof(typename T::Raw) == 4) {
+    __syncwarp();  // all lanes are done with the weights before
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int i = 0; i < 8 * kK; ++i) {
+        const u32 row = 16 * m + i / 2 % 2 * 8 + lane / 4, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        store_shared(weights_at + chunk_offset<4 * kM>(column, row / 4) + row % 4 * 4, weights[m][i]);
+      }
+    __syncwarp();
+    multiply_stored_f32<kColumns, 16 * kM, kK>(sums, weights_at, x_at, lane);
+  } else {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      u32 a[kK][4];
+#pragma unroll
+      for (int k = 0; k < kK; ++k)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {  // columns 8 * (i % 2) of rows 8 * (i / 2)
+          const float* two = weights[m] + 8 * k + i % 2 * 4 + i / 2 * 2;
+          a[k][i] = transpose(pack<T>(two[0], two[1]));
+        }
+#pragma unroll
+      for (int n = 0; n < kColumns / 16; ++n) {
+        u32 b[4];
+        load_turned<kColumns, kOrder>(b, x_at, 16 * m, n, lane);
+#pragma unroll
+        for (int k = 0; k < kK; ++k) {
+          multiply_add<T>(sums[k] + 8 * n, a[k], b[0], b[1]);
+          multiply_add<T>(sums[k] + 8 * n + 4, a[k], b[2], b[3]);
+        }
+      }
+    }
+  }
+}
+
+constexpr OperandOrder operand_order(const PortableBackwardConfig& c) {
+  return c.operands_in_order ? OperandOrder::by_offsets : OperandOrder::by_moves;
+}
+
+/// Columns first_column .. of a matrix.
+template <class T>
+HEED_DEVICE Matrix<T> from_column(Matrix<T> matrix, int first_column) {
+  matrix.data += first_column * matrix.column_step;
+  matrix.columns -= first_column;
+  return matrix;
+}
+
+/// Two tiles in shared memory, [kARows, kPiece] and [kBRows, kPiece], and what of them is the warp's.
+struct PieceTiles {
+  u32 a_at, b_at;
+  u32 my_a_at, my_b_at;
+};
+
+/// multiply_rows for head dims that are wider than shared memory: pieces of the rows a_row .. of A and b_row .. of B
+/// come one after the other. By all threads of the CTA; `mine`: this warp wants the product.
+template <class T, OperandOrder kOrder, int kARows, int kBRows, int kPiece, int kThreads, int kRowBytes, int kN, int kM,
+          class A, class B>
+HEED_DEVICE void multiply_in_pieces(float (&s)[kM][kN / 2], const PieceTiles& tiles, const Matrix<A>& a, int a_row,
+                                    const Matrix<B>& b, int b_row, bool mine, u32 thread, int lane) {
+#pragma unroll 1
+  for (int column = 0; column < a.columns; column += kPiece) {
+    __syncthreads();  // all are done with the tiles
+    load_tile<T, A, kARows, kPiece, kThreads, kRowBytes>(tiles.a_at, from_column(a, column), a_row, thread);
+    load_tile<T, B, kBRows, kPiece, kThreads, kRowBytes>(tiles.b_at, from_column(b, column), b_row, thread);
+    close_copies();
+    wait_copies<0>();
+    __syncthreads();
+    if (mine) multiply_rows<T, kOrder, kPiece, kN, kM>(s, tiles.my_a_at, tiles.my_b_at, a.columns - column, lane);
+  }
+}
+
+/// Columns first_column .. of the rows `row` .. of X -> a tile [kRows, kColumns], by all threads of the CTA.
+template <class T, int kRows, int kColumns, int kThreads, int kRowBytes, class X>
+HEED_DEVICE void load_columns(u32 to, const Matrix<X>& x, int row, int first_column, u32 thread) {
+  __syncthreads();
+  load_tile<T, X, kRows, kColumns, kThreads, kRowBytes>(to, from_column(x, first_column), row, thread);
+  close_copies();
+  wait_copies<0>();
+  __syncthreads();
+}
+
+template <int kM, int R>
+HEED_DEVICE void clear(float (&x)[kM][R]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int i = 0; i < R; ++i) x[m][i] = 0.0f;
+}
+
+/// Eight accumulators of a 16 x 16 tile.
+template <int R>
+HEED_DEVICE float (&eighth(float (&x)[R], int n))[8] {
+  return *reinterpret_cast<float(*)[8]>(x + 8 * n);
+}
+
+}  // namespace heed::kernels

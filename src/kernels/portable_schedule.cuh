@@ -1,0 +1,49 @@
+// Which rows a CTA of the portable family computes, and which blocks of keys these see.
+#pragma once
+
+#include "forward_features.cuh"
+
+namespace heed::kernels {
+
+struct PortableTile {
+  int row_tile, head, batch;
+};
+
+/// Rows of a head one after the other. Under a right mask p.section heads go together, their rows with the most keys
+/// first.
+template <MaskShape kMask>
+HEED_DEVICE PortableTile portable_tile(const ForwardParams& p, i64 tile) {
+  i64 pair, row;
+  if constexpr (kMask == MaskShape::right) {
+    const i64 pairs = i64(p.batch) * p.heads, section = max(p.section, 1);
+    const i64 before = tile / (section * p.row_tiles) * section;
+    const i64 heads = min(pairs - before, section), in_section = tile - before * p.row_tiles;
+    row = p.row_tiles - 1 - in_section / heads;
+    pair = before + in_section % heads;
+  } else {
+    pair = tile / p.row_tiles;
+    row = tile % p.row_tiles;
+  }
+  return {int(row), int(pair % p.heads), int(pair / p.heads)};
+}
+
+/// The blocks of keys that rows [first_row, last_row] see some of, the last one first:
+/// [first, last) of the window, then [0, sinks) of the sink columns.
+struct KeyBlocks {
+  int last, first, sinks, count;
+
+  template <ForwardFeatures F, int kN>
+  __device__ __forceinline__ void set(const Sequence& q, int first_row, int last_row) {
+    const int end = F.mask == MaskShape::none ? q.s_k : q.end(last_row);
+    last = (end + kN - 1) / kN;
+    first = F.mask == MaskShape::window ? min(q.begin(first_row) / kN, last) : 0;
+    sinks = F.mask == MaskShape::window ? min((q.sink_end(last_row) + kN - 1) / kN, first) : 0;
+    count = last - first + sinks;
+  }
+  __device__ __forceinline__ int at(int i) const {
+    const int block = last - 1 - i;
+    return block >= first ? block : block - first + sinks;
+  }
+};
+
+}  // namespace heed::kernels
