@@ -121,6 +121,8 @@ class BackwardJudge {
   /// dq by its queries; dk and dv by their keys.
   void judge_operands() {
     const core::Sequences sequences(args_.forward);
+    const TensorView lse = args_.forward.lse;
+    const core::LseStrides lse_steps = core::lse_strides(lse);
     const std::int64_t group = case_.h_k == 0 ? 0 : case_.h / case_.h_k;
     std::vector<Row> dq, dk, dv;
     for (std::int64_t b = 0; b < case_.b; ++b) {
@@ -242,13 +244,15 @@ class BackwardJudge {
     // A weight is off by half a unit after rounding, in a few terms maybe by more than the plain one's.
     const bool rounds = case_.type != DataType::f32 && case_.math == Math::fast;
     const double of_weights = (rounds ? 1.5 * rounding_unit(case_.type) : 8 * kF32) * spread;
+    // An LSE in other units is rounded once more, which moves all weights of a row together.
+    const double of_lse = 2 * kF32 * largest_lse_ * bucket.largest;
     double of_sums = 0;
     if (name == "dq" && case_.dq_in_16_bits) {
       constexpr double kKeysPerSum = 16;  // an engine may round after every so many keys
       of_sums = rounding_unit(case_.type) * (2 + std::sqrt(static_cast<double>(row.terms) / kKeysPerSum)) *
                 (bucket.largest + bucket.spread);
     }
-    const double sum = of_values + of_logits + of_weights + of_sums + kUnderflow;
+    const double sum = of_values + of_logits + of_weights + of_lse + of_sums + kUnderflow;
     return std::isfinite(sum) ? sum : of_values + kUnderflow;
   }
 
@@ -257,6 +261,7 @@ class BackwardJudge {
   const BackwardArgs& args_;
   RowChoice queries_, keys_;
   Reference dq_, dk_, dv_, dbias_, dsink_, dslopes_;
+  double largest_lse_ = 0;
   Verdict result_;
   Comparison comparison_{result_};
 };
