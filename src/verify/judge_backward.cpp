@@ -138,8 +138,12 @@ class BackwardJudge {
                         terms});
       };
       for (std::int64_t h = 0; h < case_.h; ++h)
-        for (std::int64_t i = 0; i < sequence.s_q; ++i)
+        for (std::int64_t i = 0; i < sequence.s_q; ++i) {
+          const double its_lse = core::load(
+              lse.data, lse.type, b * lse_steps.batch + h * lse_steps.head + (sequence.q_row + i) * lse_steps.row);
+          if (std::isfinite(its_lse)) largest_lse_ = std::max(largest_lse_, std::min(std::abs(its_lse), 1000.0));
           if (queries_.chosen(b, h, i)) add(dq, args_.dq, case_.h, h, sequence.q_row, i, case_.s_q[0], bounds.count(i));
+        }
       const std::vector<std::int64_t> seen = queries_that_see(bounds, sequence);
       for (std::int64_t g = 0; g < (case_.h == 0 ? 0 : case_.h_k); ++g)
         for (std::int64_t j = 0; j < sequence.s_k; ++j) {
