@@ -248,8 +248,9 @@ class BackwardJudge {
     // A weight is off by half a unit after rounding, in a few terms maybe by more than the plain one's.
     const bool rounds = case_.type != DataType::f32 && case_.math == Math::fast;
     const double of_weights = (rounds ? 1.5 * rounding_unit(case_.type) : 8 * kF32) * spread;
-    // An LSE in other units is rounded once more, which moves all weights of a row together.
-    const double of_lse = 2 * kF32 * largest_lse_ * bucket.largest;
+    // What moves all weights together: an LSE in other units is rounded once more, and equal rows have equal errors.
+    const double of_lse =
+        kF32 * (2 + 0.5 * std::sqrt(static_cast<double>(case_.d))) * (1 + largest_lse_) * bucket.largest;
     double of_sums = 0;
     if (name == "dq" && case_.dq_in_16_bits) {
       constexpr double kKeysPerSum = 16;  // an engine may round after every so many keys

@@ -1,6 +1,7 @@
 /// The gradients, on every engine.
 
 #include "conformance/conformance.hpp"
+#include "conformance/sparse_memory.hpp"
 #include "core/float_bits.hpp"
 #include "verify/device_buffers.hpp"
 #include "verify/fuzz.hpp"
@@ -273,6 +274,44 @@ BACKWARD(museum_06_batch_times_heads_goes_beyond_65535) {
   c.b = small_scale() ? 2 : 257, c.h = c.h_k = 257;
   c.s_q = {1}, c.s_k = {3}, c.d = c.d_v = 2;
   expect_matches_oracle(c);
+}
+
+// More than 2^31 elements, by strides, of one dimension of one tensor at a time.
+BACKWARD(museum_06_strides_reach_further_than_two_to_the_31_elements) {
+  constexpr std::int64_t kFar = (std::int64_t{1} << 31) + 24;
+  for (const int which : {0, 1, 2, 3, 4})  // q, d_o; dq, dk, dv
+    for (const int dim : {0, 1, 2}) {
+      Case c = small_backward();
+      c.type = f16;
+      c.b = 2, c.h = c.h_k = dim == 2 ? 2 : 3;
+      c.s_q = {dim == 1 ? 2 : 20}, c.s_k = {dim == 1 ? 2 : 20};
+      c.d = c.d_v = 8;
+      Buffers buffers(c);
+      BackwardArgs args = buffers.backward_args();
+      TensorView* const input = which == 0 ? &args.forward.q : which == 1 ? &args.d_o : nullptr;
+      OutputView* const output = which == 2 ? &args.dq : which == 3 ? &args.dk : which == 4 ? &args.dv : nullptr;
+      OutputView far;
+      far.type = f16, far.rank = 4, far.sizes = input != nullptr ? input->sizes : output->sizes;
+      far.strides = {far.size(1) * far.size(2) * 8, far.size(2) * 8, 8, 1};
+      far.strides[static_cast<std::size_t>(dim)] = kFar;
+      const SparseMemory memory(
+          static_cast<std::size_t>((far.size(dim) - 1) * kFar + far.size(0) * far.size(1) * far.size(2) * 8) * 2,
+          on_gpu());
+      if (!memory.there()) GTEST_SKIP() << "no address space";
+      far.data = memory.data();
+      if (input != nullptr) {
+        copy_rows(*input, far);
+        *input = far;
+        target().backward(buffers, args);
+      } else {
+        const OutputView near = *output;
+        *output = far;
+        target().backward(buffers, args);
+        copy_rows(far, near);
+      }
+      const verify::Verdict verdict = verify::judge(buffers);
+      EXPECT_TRUE(verdict.valid()) << verdict.to_string() << " tensor " << which << " dimension " << dim;
+    }
 }
 
 // Museum 12: logits far from zero, where P must come from the LSE and not from a fresh maximum.
