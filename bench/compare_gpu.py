@@ -1,11 +1,14 @@
-"""heed's forward beside torch's cuDNN and FlashAttention-2 backends on one GPU, as ratios in one run.
+"""heed's forward or backward beside torch's cuDNN and FlashAttention-2 backends on one GPU, as ratios in one run.
 
-    python3 bench/compare_gpu.py --library=build/lib/libheed.so [--d=64,128,256] [--s=512,...] [--causal=0,1]
-                                 [--type=f16] [--peer=FILE.py] [--json=FILE] [--markdown=FILE]
+    python3 bench/compare_gpu.py --library=build/lib/libheed.so [--backward [--deterministic]] [--d=64,128,256]
+                                 [--s=512,...] [--causal=0,1] [--type=f16] [--peer=FILE.py] [--json=FILE]
+                                 [--markdown=FILE]
 
 Every point is one graph per implementation (several launches in a row, so that nobody's host time counts), replayed in
 rounds of random order; medians over the rounds. h * d = 2048 and b * s = 16384 throughout. heed's result is compared
 with fp64 for some heads and with cuDNN for all of them before it is timed.
+
+A backward pass is all that comes after the forward one: for heed its three stages, for torch what autograd launches.
 
 --peer names a Python file with a function peers(q, k, v, causal) -> {name: function that launches on the current
 stream}, for libraries that torch does not bring, such as FlashAttention-3 built from its public source.
@@ -44,9 +47,15 @@ def reference(q, k, v, causal):
     return torch.softmax(scores, -1) @ v.double()
 
 
-def capture(function, launches):
+def backward_reference(q, k, v, d_o, causal):
+    """dq, dk and dv in fp64 for one head."""
+    leaves = [x.double().detach().requires_grad_() for x in (q, k, v)]
+    return torch.autograd.grad(reference(*leaves, causal), leaves, d_o.double())
+
+
+def capture(function, launches, stream=None):
     """A graph of so many launches."""
-    stream = torch.cuda.Stream()
+    stream = stream or torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         function()
@@ -54,7 +63,7 @@ def capture(function, launches):
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         for _ in range(launches):
             function()
     return graph
@@ -77,7 +86,15 @@ def torch_peer(backend, q, k, v, causal):
     return run
 
 
+def apart(x, y):
+    return ((x.double() - y.double()).norm() / y.double().norm()).item()
+
+
 class Point:
+    """The forward pass of one problem."""
+
+    stream = None  # what graphs are captured on, where that matters
+
     def __init__(self, options, heed, extra, d, causal, s):
         torch_type, heed_type = TYPES[options.type]
         b, h = max(1, options.tokens // s), options.width // d
@@ -112,18 +129,18 @@ class Point:
             errors.append(((o[b, h].double() - exact).norm() / exact.norm()).item())
         peer = next(name for name in self.functions if name != "heed")
         other = self.functions[peer]().float()
-        apart = ((o.float() - other).norm() / other.norm()).item()
+        distance = apart(o, other)
         self.facts["error"] = max(errors)
-        if not max(errors) < TOLERANCE[options.type] or not apart < 2 * TOLERANCE[options.type]:
-            raise SystemExit(f"wrong: {self.facts}: error {max(errors):.2e}, {apart:.2e} from {peer}")
+        if not max(errors) < TOLERANCE[options.type] or not distance < 2 * TOLERANCE[options.type]:
+            raise SystemExit(f"wrong: {self.facts}: error {max(errors):.2e}, {distance:.2e} from {peer}")
 
     def measure(self, rounds, seconds):
         graphs, launches = {}, {}
         for name, function in self.functions.items():
-            one = capture(function, 1)
+            one = capture(function, 1, self.stream)
             one.replay()
             launches[name] = max(1, min(64, round(seconds / max(time_of(one, 1), 1e-6))))
-            graphs[name] = capture(function, launches[name])
+            graphs[name] = capture(function, launches[name], self.stream)
         times = {name: [] for name in graphs}
         order = list(graphs)
         for turn in range(rounds + 1):
@@ -135,6 +152,61 @@ class Point:
         for name, list_of in times.items():
             self.facts[name] = self.flops / statistics.median(list_of) / 1e12
         return self.facts
+
+
+class BackwardPoint(Point):
+    """The backward pass of one problem. Autograd works on the stream of the forward pass: that is the captured one."""
+
+    def __init__(self, options, heed, extra, d, causal, s):
+        torch_type, heed_type = TYPES[options.type]
+        b, h = max(1, options.tokens // s), options.width // d
+        self.flops = 10 * b * h * s * s * d / (2 if causal else 1)
+        self.facts = {"d": d, "causal": causal, "s": s, "b": b, "h": h}
+        self.stream = torch.cuda.Stream()
+        q, k, v, d_o = (torch.randn(b, s, h, d, device="cuda").to(torch_type).transpose(1, 2) for _ in range(4))
+        o = torch.empty_like(q)
+        lse = torch.empty(b, h, s, device="cuda")
+        grads = [torch.full_like(q, math.nan) for _ in range(3)]
+        args = heed.args(q, k, v, o, heed_type, causal)
+        backward = heed.backward_args(args, lse, d_o, *grads, heed_type, options.deterministic)
+        heed.forward_on_stream(args, torch.cuda.current_stream().cuda_stream)
+        plan, self.facts["kernel"], size = heed.backward_plan(backward)
+        workspace = torch.zeros(size, dtype=torch.uint8, device="cuda")
+
+        def run_heed():
+            heed.run_backward_plan(plan, backward, workspace, torch.cuda.current_stream().cuda_stream)
+            return grads
+
+        self.functions = {"heed": run_heed}
+        backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
+        if options.type == "f32":
+            backends = {"efficient": SDPBackend.EFFICIENT_ATTENTION}
+        self.stream.wait_stream(torch.cuda.current_stream())
+        for name, backend in backends.items():
+            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+            with torch.cuda.stream(self.stream), sdpa_kernel(backend):
+                output = functional.scaled_dot_product_attention(*leaves, is_causal=bool(causal))
+            self.functions[name] = lambda output=output, leaves=leaves: torch.autograd.grad(
+                output, leaves, d_o, retain_graph=True
+            )
+        torch.cuda.synchronize()
+        if extra:
+            self.functions.update(extra.backward_peers(q, k, v, o, lse, d_o, causal))
+        self.check_gradients(options, q, k, v, d_o, causal)
+        self.keep = (q, k, v, o, lse, d_o, args, backward, workspace)
+
+    def check_gradients(self, options, q, k, v, d_o, causal):
+        mine = self.functions["heed"]()
+        torch.cuda.synchronize()
+        errors = []
+        for b, h in {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}:
+            exact = backward_reference(q[b, h], k[b, h], v[b, h], d_o[b, h], causal)
+            errors += [apart(x[b, h], y) for x, y in zip(mine, exact)]
+        peer = next(name for name in self.functions if name != "heed")
+        others = [apart(x, y) for x, y in zip(mine, self.functions[peer]())]
+        self.facts["error"] = max(errors)
+        if not max(errors) < 2 * TOLERANCE[options.type] or not max(others) < 4 * TOLERANCE[options.type]:
+            raise SystemExit(f"wrong: {self.facts}: error {max(errors):.2e}, {max(others):.2e} from {peer}")
 
 
 def table(rows, names):
@@ -159,6 +231,8 @@ def mean(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True)
+    parser.add_argument("--backward", action="store_true")
+    parser.add_argument("--deterministic", action="store_true", help="--backward with the same bits in every run")
     parser.add_argument("--d", type=numbers, default=[64, 128, 256])
     parser.add_argument("--s", type=numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--causal", type=numbers, default=[0, 1])
@@ -185,7 +259,7 @@ def main():
     for d in options.d:
         for causal in options.causal:
             for s in options.s:
-                point = Point(options, heed, extra, d, causal, s)
+                point = (BackwardPoint if options.backward else Point)(options, heed, extra, d, causal, s)
                 rows.append(point.measure(options.rounds, options.seconds))
                 print(rows[-1], flush=True)
                 del point
@@ -209,7 +283,8 @@ def main():
         Path(options.json).write_text(json.dumps({"machine": machine, "type": options.type, "points": rows}, indent=1))
     if options.markdown:
         head = "\n".join(f"- {key}: {value}" for key, value in machine.items())
-        Path(options.markdown).write_text(f"# Forward on one GPU, {options.type}, TFLOP/s\n\n{head}\n\n{text}\n")
+        what = "Backward" if options.backward else "Forward"
+        Path(options.markdown).write_text(f"# {what} on one GPU, {options.type}, TFLOP/s\n\n{head}\n\n{text}\n")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,14 @@ class ForwardArgs(ctypes.Structure):
     )
 
 
+class BackwardArgs(ctypes.Structure):
+    _fields_ = (
+        [("struct_size", ctypes.c_size_t), ("forward", ctypes.POINTER(ForwardArgs))]
+        + [(name, Tensor) for name in ("d_o", "dq", "dk", "dv", "d_lse", "dbias", "dsink", "dslopes")]
+        + [("dq_accumulation", ctypes.c_int32), ("deterministic", ctypes.c_int32)]
+    )
+
+
 class RunOptions(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -124,3 +132,28 @@ class Heed:
     def forward_on_stream(self, args, stream):
         options = RunOptions(struct_size=ctypes.sizeof(RunOptions), stream=stream)
         self.check(self.lib.heed_forward(self.context, ctypes.byref(args), ctypes.byref(options)))
+
+    @staticmethod
+    def backward_args(args, lse, d_o, dq, dk, dv, data_type, deterministic=False):
+        """Of the forward call with `args`; lse is f32 [b, h, s]."""
+        sizes, strides = (list(x) + [0] for x in (lse.shape, lse.stride()))
+        args.lse = Tensor(lse.data_ptr(), F32, 3, (ctypes.c_int64 * 4)(*sizes), (ctypes.c_int64 * 4)(*strides))
+        backward = BackwardArgs(struct_size=ctypes.sizeof(BackwardArgs), deterministic=int(deterministic))
+        backward.forward = ctypes.pointer(args)
+        for name, tensor in (("d_o", d_o), ("dq", dq), ("dk", dk), ("dv", dv)):
+            setattr(backward, name, view(tensor, data_type))
+        return backward
+
+    def backward_plan(self, args):
+        """The plan, its kernel and the bytes of its workspace."""
+        plan = ctypes.c_void_p()
+        self.check(self.lib.heed_backward_plan_create(self.context, ctypes.byref(args), None, ctypes.byref(plan)))
+        self.lib.heed_plan_kernel.restype = ctypes.c_char_p
+        self.lib.heed_plan_workspace_bytes.restype = ctypes.c_size_t
+        return plan, self.lib.heed_plan_kernel(plan).decode(), self.lib.heed_plan_workspace_bytes(plan)
+
+    def run_backward_plan(self, plan, args, workspace, stream):
+        size = ctypes.c_size_t(workspace.numel() * workspace.element_size())
+        memory = ctypes.c_void_p(workspace.data_ptr())
+        run = self.lib.heed_backward_plan_run_on_stream
+        self.check(run(plan, ctypes.byref(args), memory, size, ctypes.c_void_p(stream)))

@@ -61,7 +61,8 @@ has_nvrtc() {
   done
   return 1
 }
-good_python() { python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; }
+good_python() { python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
+has_python_headers() { python3 -c 'import os, sysconfig; assert os.path.exists(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null; }
 
 #        package            what it is for                               check
 build_needs=(
@@ -79,11 +80,13 @@ test_needs=(
   "libtbb-dev          |TBB, for the test of its adapter            |has_header tbb/parallel_for.h"
   "clang-tidy          |clang-tidy                                  |has clang-tidy"
   "pkg-config          |pkg-config                                  |has pkg-config"
-  "python3             |Python 3.9 or newer                         |has python3"
+  "python3             |Python 3.10 or newer                        |has python3"
   "python3-venv        |Python's venv                               |good_python"
+  "python3-dev         |Python's headers                            |has_python_headers"
 )
 # clang-format comes from PyPI at one version, because its taste changes from release to release.
-python_needs=("pytest>=7,<9" "numpy>=1.24,<3" "clang-format==14.0.6")
+# mypy too is held to one: what it accepts grows and shrinks. scikit-build-core builds the Python package.
+python_needs=("pytest>=7,<9" "numpy>=1.24,<3" "clang-format==14.0.6" "mypy==2.4.1" "ml_dtypes" "scikit-build-core>=0.10,<2")
 # CUDA kernels are compiled by NVRTC, which needs no GPU. Where no toolkit has it, its wheel does (90 MB, x86_64 and aarch64).
 if ! has_nvrtc && [[ $(uname -m) == @(x86_64|aarch64) ]]; then python_needs+=("nvidia-cuda-nvrtc==13.0.*"); fi
 
@@ -166,6 +169,41 @@ make_venv() {
     fail "pip could not install them; type:  $line"
   echo "$wanted" >"$stamp"
 }
-if [[ $what == test ]]; then make_venv; fi
+
+# The wheel of the Python package is tested with two Pythons. Where there is one, uv fetches another, if it can.
+second_python() {
+  local version=3.13
+  if [[ -n ${HEED_NO_INSTALL:-} || $(scripts/python_test.sh pythons | wc -l) -ge 2 ]]; then return 0; fi
+  if [[ -d .venv/pythons ]]; then return 0; fi  # it was tried before
+  say "uv python install $version (into .venv/pythons)"
+  mkdir -p .venv/pythons
+  if ! { .venv/bin/python -m pip install --quiet --disable-pip-version-check uv &&
+    UV_PYTHON_INSTALL_DIR=.venv/pythons timeout 120 .venv/bin/uv python install --quiet "$version"; }; then
+    say "no second Python could be had; the wheel is tested with one"
+  fi
+}
+
+# torch, for the tests of what takes torch tensors: the one python3 has, or HEED_TORCH_PYTHON's, or its CPU wheel (200 MB)
+# where its index answers at once. Without it those tests are skipped, and say so.
+torch_venv() {
+  local index=https://download.pytorch.org/whl/cpu
+  if [[ -n ${HEED_NO_INSTALL:-} || -n ${HEED_TORCH_PYTHON:-} || -x .venv-torch/bin/python ]]; then return 0; fi
+  if (cd / && python3 -c 'import pytest, torch') 2>/dev/null; then return 0; fi
+  if ! .venv/bin/python -c "import urllib.request; urllib.request.urlopen('$index/torch/', timeout=5)" 2>/dev/null; then
+    say "no torch: $index does not answer; its tests will be skipped"
+    return 0
+  fi
+  say "pip install torch transformers (into .venv-torch)"
+  python3 -m venv .venv-torch
+  .venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --extra-index-url "$index" \
+    "torch>=2.4" "transformers>=4.57" numpy ml_dtypes "pytest<9" ||
+    { rm -rf .venv-torch; say "no torch: pip could not install it; its tests will be skipped"; }
+}
+if [[ $what == test ]]; then
+  make_venv
+  second_python
+  torch_venv
+fi
+
 
 say "ready to $what ($(compiler) $("$(compiler)" -dumpversion))"

@@ -53,12 +53,17 @@ FEATURES = {
     "block_mask": "block mask",
     "logical_lengths": "logical lengths per sequence",
     "column_major_v": "column-major V",
+    "d_lse": "gradient of the log-sum-exp",
+    "dbias": "dBias",
+    "dsink": "dSink",
+    "dslopes": "dSlopes of ALiBi",
 }
+FORWARD_ONLY, BACKWARD_ONLY = {"lse", "randval"}, {"d_lse", "dbias", "dsink", "dslopes"}
 YES, NO = "yes", "–"
 
 
 def names_in_source(array):
-    """The names that "any" stands for: the array kFeatureNames, kMaskNames ... of the forward signature."""
+    """The names that "any" stands for: the array kFeatureNames, kMaskNames ... of the signatures."""
     source = SIGNATURE_SOURCE.read_text(encoding="utf-8")
     found = re.search(rf"\b{array}\{{(.*?)\}};", source, re.S)
     if not found:
@@ -98,10 +103,9 @@ class Build:
         data = json.loads(text)
         self.kernels = data["kernels"]
         self.missing = {each["engine"]: each["reason"] for each in data["missing_engines"]}
-        self.forward = [kernel for kernel in self.kernels if kernel["family"] == "forward"]
-        known = {kernel["arch"] for kernel in self.forward if kernel["engine"] == "cpu"}
+        known = {kernel["arch"] for kernel in self.kernels if kernel["engine"] == "cpu"}
         self.columns = [("cpu", level) for level in CPU_LEVELS if level in known]
-        self.columns += sorted({("cuda", k["arch"]) for k in self.forward if k["engine"] == "cuda"})
+        self.columns += sorted({("cuda", k["arch"]) for k in self.kernels if k["engine"] == "cuda"})
         self.lacking = [level for level in CPU_LEVELS if level not in known]
         unknown = known - set(CPU_LEVELS)
         if "cuda" in self.missing:
@@ -112,27 +116,29 @@ class Build:
     def heads(self):
         return [f"{ENGINES[engine]} {level}" for engine, level in self.columns]
 
-    def at(self, column):
-        """Forward kernels that a machine of this level can run: its own and those of the levels below."""
+    def at(self, family, column):
+        """Kernels of a family that a machine of this level can run: its own and those of the levels below."""
         engine, level = column
         levels = self.levels(engine)
         levels = levels[: levels.index(level) + 1]
-        return [k for k in self.forward if k["engine"] == engine and k["arch"] in levels]
+        return [k for k in self.kernels if k["family"] == family and k["engine"] == engine and k["arch"] in levels]
 
     def levels(self, engine):
         return [level for each, level in self.columns if each == engine]
 
-    def covers(self, column, field, name):
+    def covers(self, family, column, field, name):
         """Whether every input type that this level takes can have it."""
-        kernels = self.at(column)
+        kernels = self.at(family, column)
+        if not kernels:
+            return NO
         types = {t for k in kernels for t in k["signature"]["types"]}
         can = {t for k in kernels if has(k["signature"][field], name) for t in k["signature"]["types"]}
         return YES if types <= can else ", ".join(t for t in TYPES if t in can) or NO
 
-    def unit(self, column, data_type):
+    def unit(self, family, column, data_type):
         """How the products of this type are computed by the best kernel of this level, where math is fast."""
         engine, level = column
-        kernels = [k for k in self.at(column) if data_type in k["signature"]["types"] and has(k["signature"]["math"], "fast")]
+        kernels = [k for k in self.at(family, column) if data_type in k["signature"]["types"] and has(k["signature"]["math"], "fast")]
         if not kernels:
             return NO
         best = max((k["arch"] for k in kernels), key=self.levels(engine).index)
@@ -145,17 +151,18 @@ class Build:
         return f"{NO} ({self.missing[engine]})" if engine in self.missing else NO
 
 
-def limits(build):
+def limits(build, family):
     lines = []
-    for engine in sorted({k["engine"] for k in build.forward}):
-        kernels = [k for k in build.forward if k["engine"] == engine]
+    of_family = [k for k in build.kernels if k["family"] == family]
+    for engine in sorted({k["engine"] for k in of_family}):
+        kernels = [k for k in of_family if k["engine"] == engine]
         # A family's widest: what a kernel of narrower tiles takes is taken by it, too.
         widest = max(k["signature"]["d"]["max"] for k in kernels)
         kernels = [k for k in kernels if k["signature"]["d"]["max"] == widest]
         dims = {(size_text(k["signature"]["d"]), size_text(k["signature"]["d_v"])) for k in kernels}
         outputs = [t for t in TYPES if any(has(k["signature"]["output_types"], t) for k in kernels)]
         for d, d_v in sorted(dims):
-            lines.append(f"- {ENGINES[engine]}: d from {d}, d_v from {d_v}, in any combination; output in {', '.join(outputs)}.")
+            lines.append(f"- {ENGINES[engine]}: d from {d}, d_v from {d_v}, in any combination; o in {', '.join(outputs)}.")
     return "\n".join(lines) + "\n"
 
 
@@ -166,36 +173,37 @@ def operations_table(build):
     return table(["operation"] + list(ENGINES.values()), rows)
 
 
-def types_table(build):
+def types_table(build, family):
     """A row for each set of types that are treated alike."""
     alike = {}
     for data_type in TYPES:
-        alike.setdefault(tuple(build.unit(column, data_type) for column in build.columns), []).append(data_type)
+        alike.setdefault(tuple(build.unit(family, column, data_type) for column in build.columns), []).append(data_type)
     return table(["q, k, v"] + build.heads(), [[", ".join(types), *cells] for cells, types in alike.items()])
 
 
-def feature_rows(build):
+def feature_rows(build, family):
     rows = []
+    others = BACKWARD_ONLY if family == "forward" else FORWARD_ONLY
     for title, field, names in [
         ("mask", "masks", described("kMaskNames", MASKS)),
         ("mode", "modes", described("kModeNames", MODES)),
         ("", "features", described("kFeatureNames", FEATURES)),
     ]:
         for name, text in names:
+            if field == "features" and name in others:
+                continue
             label = f"{title}: {text}" if title else text
-            rows.append([label] + [build.covers(column, field, name) for column in build.columns])
+            rows.append([label] + [build.covers(family, column, field, name) for column in build.columns])
     return rows
 
 
-def features_table(build):
-    return table(["forward"] + build.heads(), feature_rows(build))
+def features_table(build, family):
+    return table([family] + build.heads(), feature_rows(build, family))
 
 
 def kernels_table(build):
     def row(kernel):
         signature, algorithm = kernel["signature"], kernel["algorithm"]
-        if kernel["family"] != "forward":
-            return [f"`{kernel['name']}`", kernel["family"], "", "", ""]
         rows = signature["rows_per_kv_head"]
         return [
             f"`{kernel['name']}`",
@@ -226,13 +234,22 @@ not its own. A level contains those before it; the engine chooses by the machine
 (sm_90) run the kernels of sm_80; so does Hopper where TMA cannot read the tensors or the features need more room. Sums and
 softmax are f32 everywhere; `Math::accurate` computes every product in f32.
 
-{types_table(build)}
-{limits(build)}
+{types_table(build, "forward")}
+{limits(build, "forward")}
 ## Forward: features
 
 Each works with every type of the table above, with every layout, and together with all others.
 
-{features_table(build)}
+{features_table(build, "forward")}
+## Backward: types
+
+How the five products are computed.
+
+{types_table(build, "backward")}
+{limits(build, "backward")}
+## Backward: features
+
+{features_table(build, "backward")}
 ## Kernels
 
 `heed kernels` lists them with everything they take, `heed explain <problem>` says which one would run and why.
@@ -241,10 +258,10 @@ Each works with every type of the table above, with every layout, and together w
 
 
 def readme_block(build):
-    complete = all(cell == YES for row in feature_rows(build) for cell in row[1:])
+    complete = all(cell == YES for row in feature_rows(build, "forward") for cell in row[1:])
     sentence = "Every mask and feature is there for each of these types, at every level." if complete else "Masks and features:"
     return f"""{BEGIN}
-{types_table(build)}
+{types_table(build, "forward")}
 {sentence} [docs/support-matrix.md](docs/support-matrix.md) has the whole table, written from the kernels themselves.
 {END}"""
 

@@ -15,7 +15,7 @@ passed=0
 failed=0
 
 # --- the stages, in order --------------------------------------------------------------------------------------------
-stages=(format build test asan tsan install fuzz tidy)
+stages=(format build test asan tsan install python fuzz tidy)
 
 stage_format() { # the formatter has nothing to say
   scripts/format.sh --check
@@ -35,8 +35,19 @@ stage_tsan() { # the threaded part under the thread sanitizer
 stage_install() { # outside projects in C and C++ against the installed tree
   build release && run_ctest release --label-regex install
 }
+stage_python() { # the Python wheel in empty environments, and with torch where there is one
+  local log status=0
+  log=$(mktemp)
+  HEED_JOBS=$jobs scripts/python_test.sh 2>&1 | tee "$log" || status=$?
+  if [[ $(tail -n 1 "$log") =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
+    passed=$((passed + BASH_REMATCH[1]))
+    failed=$((failed + BASH_REMATCH[2]))
+  fi
+  rm -f "$log"
+  return $status
+}
 stage_fuzz() { # random problems over the whole feature space against the oracle
-  build release && build/bin/heed fuzz --engine=cpu --cases=2000
+  build release && build/bin/heed fuzz --engine=cpu --cases=2000 && build/bin/heed fuzz --op=bwd --engine=cpu --cases=2000
 }
 stage_tidy() { # clang-tidy over core and dispatch
   build release && scripts/tidy.sh

@@ -43,11 +43,7 @@ heed_status heed_backward_problem_json(const heed_backward_args* args, char** js
 
 heed_status heed_backward_explain_json(heed_context* handle, const heed_backward_args* args,
                                        const heed_plan_options* options, char** json) {
-  return give(json, [&] {
-    const auto context = context_of(handle);
-    const PlanOptions chosen = plan_options(options);
-    return context->explain(context->problem(backward_args(args), chosen.engine), chosen).to_json();
-  });
+  return give(json, [&] { return context_of(handle)->explain(backward_args(args), plan_options(options)).to_json(); });
 }
 
 heed_status heed_explain_problem_json(heed_context* context, const char* problem_json, const heed_plan_options* options,

@@ -20,4 +20,35 @@ struct BackwardJob {
   bool dq_in_16_bits = false;  ///< dQ is rounded to its type after every block of keys
 };
 
+/// Keys whose K, V, dK and dV a piece holds at a time: a few blocks, which fit the second-level cache.
+inline constexpr int32_t kBackwardChunk = 4 * kKeyBlock;
+
+/// The products of one ISA level and arithmetic unit. A piece calls begin for a chunk of keys [first, first + keys),
+/// add for each query head that shares them, and end; `scratch` carries everything from one to the next.
+struct BackwardUnit {
+  size_t (*scratch_bytes)(int32_t d, int32_t d_v) = nullptr;
+  void (*begin)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
+  /// Adds the head's part of dK and dV, and the chunk's part of dQ to dq [strips][round4(d)][strip]; `fresh`: dq holds
+  /// nothing yet.
+  void (*add)(const BackwardJob&, int32_t first, int32_t keys, float* dq, bool fresh, void* scratch) = nullptr;
+  /// Writes dK and dV.
+  void (*end)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
+};
+
+/// The backward kernels of one ISA level. A unit of null functions: that level has no such one.
+struct BackwardKernels {
+  int32_t strip = 0;  ///< query rows computed side by side
+  /// D of rows [first_row, first_row + rows).
+  void (*delta)(const BackwardJob&, int64_t first_row, int32_t rows) = nullptr;
+  /// Writes dQ of the strip that begins at first_row: the sum of `parts` parts, from dq on in steps of `part_stride`.
+  void (*finish_dq)(const BackwardJob&, int64_t first_row, int32_t rows, float* dq, int64_t part_stride,
+                    int32_t parts) = nullptr;
+  BackwardUnit f32 = {}, dot = {};
+};
+
+extern const BackwardKernels kBackwardBaseline;
+extern const BackwardKernels kBackwardAvx2;
+extern const BackwardKernels kBackwardAvx512;
+extern const BackwardKernels kBackwardAvx512Bf16;
+
 }  // namespace heed::cpu

@@ -1,6 +1,6 @@
 #include "cpu/engine.hpp"
 
-#include "cpu/backward_rows_kernel.hpp"
+#include "cpu/backward_kernel.hpp"
 #include "cpu/forward_kernel.hpp"
 #include "cpu/isa.hpp"
 #include "dispatch/registry.hpp"
@@ -23,7 +23,8 @@ class CpuEngine final : public dispatch::Engine {
   void register_kernels(dispatch::Registry& registry) const override {
     for (const dispatch::ForwardKernelSpec& spec : forward_kernel_specs())
       registry.add(make_forward_kernel(spec), lacks(spec.algorithm.arch));
-    registry.add(make_backward_rows_kernel());
+    for (const dispatch::BackwardKernelSpec& spec : backward_kernel_specs())
+      registry.add(make_backward_kernel(spec), lacks(spec.algorithm.arch));
   }
 
  private:

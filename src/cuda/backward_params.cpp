@@ -10,7 +10,8 @@ namespace {
 
 using kernels::Steps;
 
-constexpr std::size_t kAlignment = 64;
+/// Lines of the second-level cache and what bulk copies like best, where the workspace itself begins at one.
+constexpr std::size_t kAlignment = 256;
 
 Steps steps(const Strides& s) { return {s.batch, s.head, s.sequence, s.dim}; }
 
@@ -29,8 +30,8 @@ std::int64_t packed_row_space(const Problem& problem) {
 BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspaceNeeds& needs) {
   BackwardWorkspace w{.row_space = needs.row_space, .bytes = kCounterBytes};
   const auto take = [&](std::int64_t words) {
-    const std::size_t at = w.bytes;
-    w.bytes += (static_cast<std::size_t>(words) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+    const std::size_t at = (w.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    w.bytes = at + static_cast<std::size_t>(words) * sizeof(float);
     return at;
   };
   const std::int64_t rows = problem.heads_q() * needs.row_space;

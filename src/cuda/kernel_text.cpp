@@ -59,13 +59,6 @@ std::string suffix(const ForwardFeatures& f) {
   return words;
 }
 
-/// "_cluster2_pshared": what of the knobs a name tells.
-std::string knob_suffix(const kernels::HopperConfig& c) {
-  return fmt::format("{}{}{}{}{}{}", c.specialised ? "" : "_alike", c.cluster == 1 ? "" : "_cluster2",
-                     c.p_in_shared ? "_pshared" : "", c.scores_in_f16 ? "_scores16" : "",
-                     c.sums_in_f16 ? "_sums16" : "", c.v_by_columns ? "_columns" : "");
-}
-
 /// One of the three kernels of a Hopper backward pass, whose configuration is written out as `config`.
 KernelSource hopper_backward_source(const std::string& name, std::string_view main, const std::string& config,
                                     HopperBackwardPart part) {
@@ -95,10 +88,18 @@ extern "C" __global__ void __launch_bounds__(kRowThreads) heed_kernel(const __gr
                                                          config, stage)};
 }
 
-/// The kernels before and after look at nothing but lengths: those of many features are the same.
+/// The kernel before looks at nothing but lengths, and the one after only where pairs are hidden: those of many
+/// features are the same.
 ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
-  if (part == HopperBackwardPart::main) return features;
+  if (part == HopperBackwardPart::main || (part == HopperBackwardPart::after && features.hides())) return features;
   return {.own_lengths = features.own_lengths};
+}
+
+/// "_cluster2_pshared": what of the knobs a name tells.
+std::string knob_suffix(const kernels::HopperConfig& c) {
+  return fmt::format("{}{}{}{}{}{}", c.specialised ? "" : "_alike", c.cluster == 1 ? "" : "_cluster2",
+                     c.p_in_shared ? "_pshared" : "", c.scores_in_f16 ? "_scores16" : "",
+                     c.sums_in_f16 ? "_sums16" : "", c.v_by_columns ? "_columns" : "");
 }
 
 }  // namespace
@@ -195,7 +196,7 @@ using namespace heed::kernels;
 constexpr PortableBackwardConfig kConfig{{
     .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
     .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .stages = {}, .piece = {}, .pass = {},
-    .row_bytes = {},
+    .operands_in_order = {}, .row_bytes = {},
     .features = {}}};
 
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
@@ -205,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 )",
               file, text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input),
               text(kElements, c.output), text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step,
-              c.stages, c.piece, c.pass, c.row_bytes, initializer(c.features), entry)};
+              c.stages, c.piece, c.pass, c.operands_in_order, c.row_bytes, initializer(c.features), entry)};
 }
 
 KernelSource randval_source() {

@@ -9,6 +9,8 @@ Prepared::~Prepared() = default;
 AttentionKernel::AttentionKernel(const AttentionKernelSpec& spec)
     : Kernel(spec.algorithm.arch, spec.stem), spec_(spec) {}
 
+std::string AttentionKernel::impossible(const Problem&) const { return {}; }
+
 std::string AttentionKernel::too_much(const Problem&) const { return {}; }
 
 std::unique_ptr<const Prepared> AttentionKernel::prepare(const Problem&, int) const { return nullptr; }

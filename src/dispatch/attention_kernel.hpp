@@ -61,6 +61,10 @@ class AttentionKernel : public Kernel {
   /// number of threads, because the choice of a kernel shows in the last bits of the result.
   virtual double expected_seconds(const Problem& problem) const = 0;
 
+  /// Which limit of the machine the kernel's algorithm breaks for such a problem ("shared memory: ..."); empty when it
+  /// can be compiled. For kernels whose algorithm is the caller's choice.
+  virtual std::string impossible(const Problem& problem) const;
+
   /// What of a problem that fits the signature is too much for the kernel ("bias with dropout and a window"); empty
   /// when nothing is.
   virtual std::string too_much(const Problem& problem) const;

@@ -145,7 +145,8 @@ inline Broken tma_stride_broken(const Problem& p) {
   for (const Operand operand : p.operands()) {
     const std::string_view letter = name(operand);
     Strides s = p.strides(operand);
-    if (operand == Operand::v && s.dim != 1 && s.sequence == 1) std::swap(s.dim, s.sequence);  // d_v rows of keys
+    const bool by_columns = operand == Operand::v && s.dim != 1 && s.sequence == 1;
+    if (by_columns) std::swap(s.dim, s.sequence);  // a matrix of d_v rows of keys
     const bool of_q = shape_of(operand) == Operand::q || shape_of(operand) == Operand::o;
     const std::int64_t rows = p.mode() == Mode::group ? (of_q ? p.total_q() : p.total_k()) : (of_q ? p.s_q() : p.s_k());
     if (s.dim != 1) return fmt::format("{}: elements of a row are {} apart", letter, s.dim);
@@ -172,5 +173,14 @@ inline constexpr Rule<Problem, KernelT> kRoom{"room", "features share the regist
                                                 if (reason.empty()) return std::nullopt;
                                                 return reason;
                                               }};
+
+template <class KernelT>
+inline constexpr Rule<Problem, KernelT> kAlgorithm{
+    "algorithm", "the knobs of an algorithm must fit together, and into a multiprocessor",
+    [](const Problem& p, const KernelT& k) -> Broken {
+      std::string reason = k.impossible(p);
+      if (reason.empty()) return std::nullopt;
+      return reason;
+    }};
 
 }  // namespace heed::dispatch::rules

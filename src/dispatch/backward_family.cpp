@@ -32,7 +32,8 @@ constexpr std::array kRules{
     kOperation,          rules::kTypes<K>,    rules::kOutputTypes<K>, kGradientTypes,         kBiasGradientType,
     rules::kHeadDim<K>,  rules::kHeadDimV<K>, rules::kMath<K>,        rules::kMode<K>,        rules::kMask<K>,
     rules::kFeatures<K>, rules::kRowCount<K>, rules::kAccumulate<K>,  rules::kDeterminism<K>, rules::kLengths<K>,
-    rules::kTmaType<K>,  rules::kTmaBase<K>,  rules::kTmaKeys<K>,     rules::kTmaStride<K>,   rules::kRoom<K>};
+    rules::kTmaType<K>,  rules::kTmaBase<K>,  rules::kTmaKeys<K>,     rules::kTmaStride<K>,   rules::kRoom<K>,
+    rules::kAlgorithm<K>};
 
 }  // namespace
 

@@ -13,21 +13,12 @@ constexpr ForwardRule kOperation{"operation", "this family computes the forward 
                                    return fmt::format("the operation is {}", enum_text(p.operation()));
                                  }};
 
-constexpr ForwardRule kAlgorithm{"algorithm", "the knobs of an algorithm must fit together, and into a multiprocessor",
-                                 [](const Problem& p, const ForwardKernel& k) -> rules::Broken {
-                                   std::string reason = k.impossible(p);
-                                   if (reason.empty()) return std::nullopt;
-                                   return reason;
-                                 }};
-
 using K = ForwardKernel;
-constexpr std::array kRules{kOperation,          rules::kTypes<K>,      rules::kOutputTypes<K>,
-                            rules::kHeadDim<K>,  rules::kHeadDimV<K>,   rules::kMath<K>,
-                            rules::kMode<K>,     rules::kMask<K>,       rules::kFeatures<K>,
-                            rules::kRowCount<K>, rules::kAccumulate<K>, rules::kDeterminism<K>,
-                            rules::kLengths<K>,  rules::kTmaType<K>,    rules::kTmaBase<K>,
-                            rules::kTmaKeys<K>,  rules::kTmaStride<K>,  rules::kRoom<K>,
-                            kAlgorithm};
+constexpr std::array kRules{kOperation,           rules::kTypes<K>,    rules::kOutputTypes<K>, rules::kHeadDim<K>,
+                            rules::kHeadDimV<K>,  rules::kMath<K>,     rules::kMode<K>,        rules::kMask<K>,
+                            rules::kFeatures<K>,  rules::kRowCount<K>, rules::kAccumulate<K>,  rules::kDeterminism<K>,
+                            rules::kLengths<K>,   rules::kTmaType<K>,  rules::kTmaBase<K>,     rules::kTmaKeys<K>,
+                            rules::kTmaStride<K>, rules::kRoom<K>,     rules::kAlgorithm<K>};
 
 }  // namespace
 

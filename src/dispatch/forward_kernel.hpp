@@ -16,10 +16,6 @@ class ForwardKernel : public AttentionKernel {
  public:
   Operation operation() const final { return Operation::forward; }
 
-  /// Which limit of the machine the kernel's algorithm breaks for such a problem ("shared memory: ..."); empty when it
-  /// can be compiled. For kernels whose algorithm is the caller's choice.
-  virtual std::string impossible(const Problem&) const { return {}; }
-
   /// Computes. Allocates nothing; checks nothing that a Problem can tell.
   virtual void run(const ForwardCall& call) const = 0;
 

@@ -368,10 +368,15 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   };
 
   // dV or dK of this warp's 16 keys, times `factor` -> 16 bits -> the dQ staging memory -> global memory.
-  auto store = [&](const float (&x)[C.d / 2], const TensorMap* map, const MapSteps& map_steps, void* out,
+  auto store = [&]<bool kKeys>(const float (&x)[C.d / 2], const TensorMap* map, const MapSteps& map_steps, void* out,
                    const Steps& steps, int columns, float factor, const KeyTile& work) __attribute__((always_inline)) {
     constexpr int kAtOnce = C.dq_chunks() * 512 / (16 * 128) < C.panels() ? C.dq_chunks() * 512 / (16 * 128) : C.panels();
     const int first_key = work.tile * kN + int(w) * 64 + int(warp) * 16, rows = work.s_k - first_key;
+    if (F.hides() && holds_no_number(x)) {
+      careful_keys<kKeys, F, T, T, T, C.d>(params, work.batch, work.head, first_key, 0, lane,
+                                           BlockRows<C>{params, work.row_block});
+      return;
+    }
     const u32 at = dq_stage(), to = at + ((lane & 7) + (lane & 8)) * 128;
 #pragma unroll
     for (int panel = 0; panel < C.panels(); ++panel) {
@@ -548,10 +553,11 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     done.batch = slot.batch;
     done.k_row = slot.k_row;
     done.s_k = slot.s_k;
+    done.row_block = slot.row_block;
     mbarrier_wait(bar.dq_empty + 8 * w, stage ^ 1);
 
-    store(dv, &map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f, done);
-    store(dk, &map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale, done);
+    store.template operator()<false>(dv, &map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f, done);
+    store.template operator()<true>(dk, &map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale, done);
   }
 }
 

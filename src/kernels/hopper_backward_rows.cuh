@@ -100,8 +100,7 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
         dot -= params.d_lse[here.batch * params.d_lse_steps.batch + here.head * params.d_lse_steps.head +
                             i64(here.q_row + row) * params.d_lse_steps.row];
     }
-    // In each 16 the order in which a thread of the main kernel wants them: its four side by side.
-    const i64 to = here.block * kM + row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
+    const i64 to = here.block * kM + row / 16 * 16 + place_in_16(row);
     params.row_lse[to] = lse;
     params.row_dot[to] = dot;
   }
@@ -120,6 +119,19 @@ HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
   float4 four[kChunks];
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) four[i] = sum[i * kRowThreads + threadIdx.x];
+  if constexpr (C.features.hides()) {
+    float zero = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) zero = __fmaf_rn(four[i].x + four[i].y + four[i].z + four[i].w, 0.0f, zero);
+    if (__syncthreads_or(zero != 0.0f)) {  // perhaps 0 * NaN of a hidden pair
+      const int warp = threadIdx.x / 32;
+      const BlockRows<C> rows{params, row_block_of<C.features, kM>(params, here.batch)};
+      if (warp < kM / 16)
+        careful_queries<C.features, T, T, T, C.d>(params, here.batch, here.head, here.first_row + 16 * warp, 0,
+                                                  threadIdx.x % 32, rows);
+      return;
+    }
+  }
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     // Chunk number -> lane, chunk of the thread, warp: as the main kernel stored them.

@@ -4,6 +4,7 @@
 #include "backward_features.cuh"
 #include "backward_params.h"
 #include "mma.cuh"
+#include "portable_backward_careful.cuh"
 #include "wgmma.cuh"
 
 namespace heed::kernels {
@@ -202,6 +203,29 @@ HEED_DEVICE void make_gradients(const ForwardParams& p, u32 dot_at, const float 
 #pragma unroll
   for (int i = 0; i < C.tile_q / 16; ++i)
     make_gradient<C.features, T>(p, dot_at + i * 64, s + 8 * i, dp + 8 * i, ds + 4 * i);
+}
+
+/// In each 16 rows the order in which a thread of the main kernel wants their LSEs and Ds: its four side by side.
+HEED_DEVICE int place_in_16(int row) { return row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2; }
+
+/// Where the Hopper family keeps the LSE and D of rows of a sequence whose first block in the workspace is this.
+template <auto C>
+struct BlockRows {
+  const BackwardParams& p;
+  const int row_block;
+  __device__ __forceinline__ i64 operator()(int head, int i) const {
+    const i64 block = head * (p.row_space / C.tile_q) + row_block + i / C.tile_q;
+    return block * C.tile_q + i % C.tile_q / 16 * 16 + place_in_16(i);
+  }
+};
+
+/// True in the whole warp when x holds something that is no number: perhaps 0 * NaN of a hidden pair.
+template <int R>
+HEED_DEVICE bool holds_no_number(const float (&x)[R]) {
+  float zero[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (int i = 0; i < R; ++i) zero[i % 2] = __fmaf_rn(x[i], 0.0f, zero[i % 2]);
+  return __any_sync(0xffffffffu, zero[0] + zero[1] != 0.0f);
 }
 
 }  // namespace heed::kernels

@@ -293,11 +293,17 @@ struct WideMath {
   }
 
   /// `sum` of this warp's 16 keys, times `factor` -> 16 bits -> the dQ staging memory, panel by panel -> global memory.
+  template <bool kKeys>
   __device__ __forceinline__ void store(u32 tile_count, const TensorMap* map, const MapSteps& map_steps, void* out,
                                         const Steps& steps, int columns, float factor) {
     const volatile KeyTile& slot = works[tile_count & 1];  // written again only after the tile behind the next
     const int first_key = slot.tile * C.kTileK + int(warp) * 16, rows = slot.s_k - first_key;
     const int head = slot.head, batch = slot.batch, k_row = slot.k_row;
+    if (F.hides() && holds_no_number(sum)) {
+      careful_keys<kKeys, F, T, T, T, C.d>(params, batch, head, first_key, 0, lane,
+                                           BlockRows<C>{params, slot.row_block});
+      return;
+    }
     constexpr int kAtOnce = 2;  // panels of 16 rows that the staging memory of a warp holds
     mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
     const u32 at = base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512);
@@ -418,7 +424,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
     math.arrive(bar.ds_empty + 8 * last);
     math.arrive(bar.k_empty);
     pin(math.sum);
-    math.store(tile_count, &map_dv, math.params.dv_map, math.params.dv, math.params.dv_steps, p.d_v,
+    math.template store<false>(tile_count, &map_dv, math.params.dv_map, math.params.dv, math.params.dv_steps, p.d_v,
                F.dropout ? p.drop_scale : 1.0f);
   }
 }
@@ -515,7 +521,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
     math.arrive(bar.ds_empty + 8 * last);
     math.arrive(bar.k_empty);
     pin(math.sum);
-    math.store(tile_count, &map_dk, math.params.dk_map, math.params.dk, math.params.dk_steps, p.d, p.scale);
+    math.template store<true>(tile_count, &map_dk, math.params.dk_map, math.params.dk, math.params.dk_steps, p.d, p.scale);
   }
 }
 

@@ -1,9 +1,9 @@
-// Gradients pair by pair, where an operand of a hidden pair is no number: its weight is 0, but 0 * NaN is NaN in every row
-// of the tile. Hidden pairs are not touched here. Slow, and taken only then.
+// Gradients pair by pair, where an operand of a hidden pair is no number: its weight is 0, but 0 * NaN is NaN in every
+// row of the tile. Hidden pairs are not touched here. Slow, and taken only then.
 #pragma once
 
-#include "portable_backward_features.cuh"
 #include "mma.cuh"
+#include "portable_backward_features.cuh"
 #include "portable_tiles.cuh"
 
 namespace heed::kernels {
@@ -21,8 +21,8 @@ struct PairGradients {
 };
 template <ForwardFeatures F, class Input, class Output>
 HEED_DEVICE PairGradients pair_gradients(const BackwardParams& bp, const RowFeatures<F, Input>& row,
-                                         const PairRows<Input, Output>& at, float lse, float dot, u32 head_index, int key,
-                                         int lane) {
+                                         const PairRows<Input, Output>& at, float lse, float dot, u32 head_index,
+                                         int key, int lane) {
   const ForwardParams& p = bp.forward;
   float x = 0.0f, dp = 0.0f;
 #pragma unroll 1
@@ -49,7 +49,8 @@ HEED_DEVICE PairGradients pair_gradients(const BackwardParams& bp, const RowFeat
   x = row.with_terms(x, key, added);
   const float weight = exp2_approx(x - lse);
   float kept = 1.0f;
-  if constexpr (F.dropout) kept = drop_word(drop_key(p), head_index, row.row, key) < p.drop_threshold ? 0.0f : p.drop_scale;
+  if constexpr (F.dropout)
+    kept = drop_word(drop_key(p), head_index, row.row, key) < p.drop_threshold ? 0.0f : p.drop_scale;
   if (x == -HEED_INFINITY) return {0.0f, 0.0f};  // hidden by the bias
   return {weight * kept, weight * ((kept == 0.0f ? 0.0f : dp * kept) - dot) * through};
 }
@@ -76,10 +77,21 @@ HEED_DEVICE const typename T::Raw* row_at(const void* data, const Steps& steps, 
   return static_cast<const typename T::Raw*>(data) + batch * steps.batch + head * steps.head + row * steps.row;
 }
 
+/// Where the portable family keeps the LSE and D of rows of batch entry `batch`.
+template <ForwardFeatures F>
+struct PackedRows {
+  const BackwardParams& bp;
+  const int batch;
+  __device__ __forceinline__ i64 operator()(int head, int i) const {
+    return head * bp.row_space + row_start(bp.forward, sequence_of<F>(bp.forward, batch), batch) + i;
+  }
+};
+
 /// dQ of rows first_row to first_row + 15. It finds its sequence anew, so that nothing of it is kept for this.
-template <ForwardFeatures F, class T, class Input, class Output, int kColumns>
-HEED_DEVICE void careful_queries(const BackwardParams& bp, int batch, int head, int first_row, int first_column,
-                                 int lane) {
+/// `place` of (head, i) tells where the row's LSE and D are.
+template <ForwardFeatures F, class T, class Input, class Output, int kColumns, class Place>
+HEED_DEVICE void careful_queries(const BackwardParams& bp, int batch, int head, int first_row, int first_column, int lane,
+                                 const Place& place) {
   const ForwardParams& p = bp.forward;
   const Sequence q = sequence_of<F>(p, batch);
   const Rows<Input> to = rows_to<Input>(bp.dq, bp.dq_steps, batch, head, q.q_row, q.s_q, p.d);
@@ -88,8 +100,8 @@ HEED_DEVICE void careful_queries(const BackwardParams& bp, int batch, int head, 
   for (int i = first_row; i < min(first_row + 16, q.s_q); ++i) {
     RowFeatures<F, Input> row;
     row.set(p, q, batch, head, i);
-    const i64 place = head * bp.row_space + row_start(p, q, batch) + i;
-    const float lse = bp.row_lse[place], dot = bp.row_dot[place];
+    const i64 where = place(head, i);
+    const float lse = bp.row_lse[where], dot = bp.row_dot[where];
     PairRows<Input, Output> at;
     at.q = row_at<Input>(p.q, p.q_steps, batch, head, i64(q.q_row) + i);
     at.d_o = row_at<Output>(bp.d_o, bp.d_o_steps, batch, head, i64(q.q_row) + i);
@@ -111,9 +123,9 @@ HEED_DEVICE void careful_queries(const BackwardParams& bp, int batch, int head, 
 }
 
 /// dK (kKeys) or dV of keys first_key to first_key + 15.
-template <bool kKeys, ForwardFeatures F, class T, class Input, class Output, int kColumns>
-HEED_DEVICE void careful_keys(const BackwardParams& bp, int batch, int kv_head, int first_key, int first_column,
-                              int lane) {
+template <bool kKeys, ForwardFeatures F, class T, class Input, class Output, int kColumns, class Place>
+HEED_DEVICE void careful_keys(const BackwardParams& bp, int batch, int kv_head, int first_key, int first_column, int lane,
+                              const Place& place) {
   const ForwardParams& p = bp.forward;
   const Sequence q = sequence_of<F>(p, batch);
   const Rows<Input> to = kKeys ? rows_to<Input>(bp.dk, bp.dk_steps, batch, kv_head, q.k_row, q.s_k, p.d)
@@ -131,11 +143,11 @@ HEED_DEVICE void careful_keys(const BackwardParams& bp, int batch, int kv_head, 
         RowFeatures<F, Input> row;
         row.set(p, q, batch, head, i);
         if (!row.visible(p, j)) continue;
-        const i64 place = head * bp.row_space + row_start(p, q, batch) + i;
+        const i64 where = place(head, i);
         at.q = row_at<Input>(p.q, p.q_steps, batch, head, i64(q.q_row) + i);
         at.d_o = row_at<Output>(bp.d_o, bp.d_o_steps, batch, head, i64(q.q_row) + i);
-        const PairGradients pair = pair_gradients(bp, row, at, bp.row_lse[place], bp.row_dot[place],
-                                                  u32(batch) * p.heads + head, j, lane);
+        const PairGradients pair =
+            pair_gradients(bp, row, at, bp.row_lse[where], bp.row_dot[where], u32(batch) * p.heads + head, j, lane);
         const float weight = rounded<T>(kKeys ? pair.d_score : pair.weight);
 #pragma unroll
         for (int c = 0; c < kColumns / 32; ++c) {

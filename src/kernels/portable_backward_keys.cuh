@@ -5,8 +5,8 @@
 // ring. S = Q K^T and dP = dO V^T are computed anew for C.step rows at a time.
 #pragma once
 
-#include "portable_backward_features.cuh"
 #include "portable_backward_careful.cuh"
+#include "portable_backward_features.cuh"
 #include "portable_backward_tiles.cuh"
 
 namespace heed::kernels {
@@ -30,6 +30,7 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
   constexpr ForwardFeatures F = C.features;
+  constexpr OperandOrder kOrder = operand_order(C);
   constexpr bool kPieces = C.in_pieces();
   constexpr int kD = kPieces ? C.piece : C.d, kDv = kPieces ? C.piece : C.d_v;  // columns of tiles
   constexpr int kDSum = C.has_keys() ? C.pass_d() : 32, kDvSum = C.has_values() ? C.pass_d_v() : 32;
@@ -69,9 +70,7 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
 
     const Matrix<Input> keys = matrix_of<Input>(p.k, p.k_steps, batch, kv_head, q.k_row, q.s_k, p.d);
     const Matrix<Input> values = matrix_of<Input>(p.v, p.v_steps, batch, kv_head, q.k_row, q.s_k, p.d_v);
-    const auto queries = [&](int head) {
-      return matrix_of<Input>(p.q, p.q_steps, batch, head, q.q_row, q.s_q, p.d);
-    };
+    const auto queries = [&](int head) { return matrix_of<Input>(p.q, p.q_steps, batch, head, q.q_row, q.s_q, p.d); };
     const auto outputs = [&](int head) {
       return matrix_of<Output>(bp.d_o, bp.d_o_steps, batch, head, q.q_row, q.s_q, p.d_v);
     };
@@ -136,10 +135,10 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
         clear(dp);
         if constexpr (kPieces) {
           const PieceTiles at{ring_at, k_at, ring_at, k_at + warp * C.warp_rows * kD * kBytes};
-          multiply_in_pieces<T, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(s, at, queries(head), row, keys,
-                                                                                     first_key, seen, thread, lane);
+          multiply_in_pieces<T, kOrder, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
+              s, at, queries(head), row, keys, first_key, seen, thread, lane);
           if constexpr (C.has_scores())
-            multiply_in_pieces<T, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
+            multiply_in_pieces<T, kOrder, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
                 dp, at, outputs(head), row, values, first_key, seen, thread, lane);
           load_stats(i, 0);  // arrives with the columns below
           if constexpr (C.has_keys()) {
@@ -149,11 +148,11 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
           }
           if (!seen) continue;
         } else {
-          multiply_rows<T, kD, 16 * kK, kM>(s, q_at + within * kD * kBytes, k_at + warp * C.warp_rows * kD * kBytes,
-                                            p.d, lane);
+          multiply_rows<T, kOrder, kD, 16 * kK, kM>(s, q_at + within * kD * kBytes,
+                                                    k_at + warp * C.warp_rows * kD * kBytes, p.d, lane);
           if constexpr (C.has_scores())
-            multiply_rows<T, kDv, 16 * kK, kM>(dp, do_at + within * kDv * kBytes,
-                                               v_at + warp * C.warp_rows * kDv * kBytes, p.d_v, lane);
+            multiply_rows<T, kOrder, kDv, 16 * kK, kM>(dp, do_at + within * kDv * kBytes,
+                                                       v_at + warp * C.warp_rows * kDv * kBytes, p.d_v, lane);
         }
 
         const bool edge = warp_key + C.warp_rows > (F.mask == MaskShape::none ? q.s_k : q.end(row)) ||
@@ -190,11 +189,11 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
           }
         }
         if constexpr (C.has_values())
-          add_transposed_product<T, kDvSum, kM, kK>(dv, s, weights_at,
-                                                    kPieces ? ring_at : do_at + within * kDv * kBytes, lane);
+          add_transposed_product<T, kOrder, kDvSum, kM, kK>(dv, s, weights_at,
+                                                            kPieces ? ring_at : do_at + within * kDv * kBytes, lane);
         if constexpr (C.has_keys())
-          add_transposed_product<T, kDSum, kM, kK>(dk, dp, weights_at, kPieces ? ring_at : q_at + within * kD * kBytes,
-                                                   lane);
+          add_transposed_product<T, kOrder, kDSum, kM, kK>(dk, dp, weights_at,
+                                                           kPieces ? ring_at : q_at + within * kD * kBytes, lane);
       }
       if constexpr (!kPieces && kStages == 1) {
         __syncthreads();  // all are done with the block
@@ -232,10 +231,10 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
         for (int k = 0; careful != 0; ++k, careful >>= 2) {
           if (C.has_keys() && careful % 2 != 0)
             careful_keys<true, F, T, Input, Output, kDSum>(bp, fresh(batch), fresh(kv_head), warp_key + 16 * k,
-                                                           first_column, fresh(lane));
+                                                           first_column, fresh(lane), PackedRows<F>{bp, batch});
           if (C.has_values() && careful / 2 % 2 != 0)
             careful_keys<false, F, T, Input, Output, kDvSum>(bp, fresh(batch), fresh(kv_head), warp_key + 16 * k,
-                                                             first_column, fresh(lane));
+                                                             first_column, fresh(lane), PackedRows<F>{bp, batch});
         }
       }
     }

@@ -165,16 +165,37 @@ template <int kChunks>
 HEED_DEVICE u32 matrices_down(u32 row, u32 chunk, u32 lane) {
   return chunk_offset<kChunks>(row + lane / 8 % 2 * 8 + lane % 8, chunk + lane / 16);
 }
+/// How operands that are wanted column by column are loaded. In order needs a second set of offsets in registers; where
+/// these are short, all operands come row by row and moves put them in order.
+enum class OperandOrder { by_offsets, by_moves };
 
 /// The left operand Q [16, 16] of mma from rows 16 * m and columns 16 * step on.
-template <int kD>
+template <int kD, OperandOrder kOrder = OperandOrder::by_moves>
 HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) {
-  load_matrices(q, q_rows + matrices_down<kD / 8>(16 * m, 2 * step, lane));
+  if constexpr (kOrder == OperandOrder::by_offsets) {
+    load_matrices(q, q_rows + matrices_down<kD / 8>(16 * m, 2 * step, lane));
+  } else {
+    u32 x[4];
+    load_matrices(x, q_rows + matrices_across<kD / 8>(16 * m, 2 * step, lane));
+    q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
+  }
+}
+/// The right operand [16, 16] from the transposed rows `row` .. and columns 16 * n on: columns 0..7 of rows 0..7 and
+/// 8..15, then columns 8..15.
+template <int kColumns, OperandOrder kOrder = OperandOrder::by_moves>
+HEED_DEVICE void load_turned(u32 (&b)[4], u32 rows_at, int row, int n, u32 lane) {
+  if constexpr (kOrder == OperandOrder::by_offsets) {
+    load_transposed(b, rows_at + matrices_down<kColumns / 8>(row, 2 * n, lane));
+  } else {
+    u32 x[4];
+    load_transposed(x, rows_at + matrices_across<kColumns / 8>(row, 2 * n, lane));
+    b[0] = x[0], b[1] = x[2], b[2] = x[1], b[3] = x[3];
+  }
 }
 
 /// s [16 * kM, kN] += Q [16 * kM, kPiece] K^T [kPiece, kN] on the tensor cores. q_rows is the warp's Q in shared
 /// memory, whose rows have kD columns, q its fragments where they stay in registers (kQSteps = kD / 16, else 1).
-template <class T, int kD, int kPiece, int kN, int kM, int kQSteps>
+template <class T, int kD, int kPiece, int kN, int kM, int kQSteps, OperandOrder kOrder = OperandOrder::by_moves>
 HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at,
                                u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
@@ -188,7 +209,7 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 #pragma unroll
         for (int i = 0; i < 4; ++i) a[m][i] = q[m][step][i];
       } else {
-        load_query<kD>(a[m], q_rows, m, step, lane);
+        load_query<kD, kOrder>(a[m], q_rows, m, step, lane);
       }
     }
 #pragma unroll
@@ -205,7 +226,7 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 }
 
 /// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
-template <class T, int kDv, int kN, int kM>
+template <class T, int kDv, int kN, int kM, OperandOrder kOrder = OperandOrder::by_moves>
 HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at,
                                  u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
@@ -218,8 +239,8 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
       for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
 #pragma unroll
     for (int n = 0; n < kDv / 16; ++n) {
-      u32 b[4];  // columns 0..7: keys 0..7, 8..15; columns 8..15: the same
-      load_transposed(b, v_at + matrices_down<kDv / 8>(16 * step, 2 * n, lane));
+      u32 b[4];
+      load_turned<kDv, kOrder>(b, v_at, 16 * step, n, lane);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[1]);

@@ -143,48 +143,6 @@ HEED_WGMMA(bf16, 224, 112, 112, 113, 114, 115, 116, 117, 118)
 HEED_WGMMA(f16, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 HEED_WGMMA(bf16, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 
-/// The same with f16 accumulators, two to a register: register i holds what registers 2 * i and 2 * i + 1 hold above.
-template <int N>
-struct WgmmaHalf;
-
-// clang-format off
-#define HEED_H8(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
-#define HEED_HALF8(c) HEED_H8(c, 0)
-#define HEED_HALF16(c) HEED_HALF8(c), HEED_H8(c, 8)
-#define HEED_HALF24(c) HEED_HALF16(c), HEED_H8(c, 16)
-#define HEED_HALF32(c) HEED_HALF24(c), HEED_H8(c, 24)
-#define HEED_HALF40(c) HEED_HALF32(c), HEED_H8(c, 32)
-#define HEED_HALF48(c) HEED_HALF40(c), HEED_H8(c, 40)
-#define HEED_HALF64(c) HEED_HALF48(c), HEED_H8(c, 48), HEED_H8(c, 56)
-// clang-format on
-#define HEED_WGMMA_HALF(N, R, a, b, c, d, e, f, g)                                                                     \
-  template <>                                                                                                          \
-  struct WgmmaHalf<N> {                                                                                                \
-    template <bool kRowsAreK = false>                                                                                  \
-    HEED_DEVICE void shared_shared(u32 (&acc)[R], u64 a_operand, u64 b_operand, int accumulate) {                       \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #c ", 0;\n"                                                    \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f16.f16.f16 {" HEED_LIST##R "}, %" #a ", %" #b          \
-                   ", p, 1, 1, 0, %" #d ";\n}"                                                                         \
-                   : HEED_HALF##R(acc)                                                                                 \
-                   : "l"(a_operand), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));                         \
-    }                                                                                                                  \
-    template <bool kRowsAreK>                                                                                          \
-    HEED_DEVICE void registers_shared(u32 (&acc)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b_operand, int accumulate) {   \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #f ", 0;\n"                                                    \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f16.f16.f16 {" HEED_LIST##R "}, {%" #a ", %" #b         \
-                   ", %" #c ", %" #d "}, %" #e ", p, 1, 1, %" #g ";\n}"                                                \
-                   : HEED_HALF##R(acc)                                                                                 \
-                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));     \
-    }                                                                                                                  \
-  };
-HEED_WGMMA_HALF(32, 8, 8, 9, 10, 11, 12, 13, 14)
-HEED_WGMMA_HALF(64, 16, 16, 17, 18, 19, 20, 21, 22)
-HEED_WGMMA_HALF(96, 24, 24, 25, 26, 27, 28, 29, 30)
-HEED_WGMMA_HALF(128, 32, 32, 33, 34, 35, 36, 37, 38)
-HEED_WGMMA_HALF(160, 40, 40, 41, 42, 43, 44, 45, 46)
-HEED_WGMMA_HALF(192, 48, 48, 49, 50, 51, 52, 53, 54)
-HEED_WGMMA_HALF(256, 64, 64, 65, 66, 67, 68, 69, 70)
-
 // Products of two operands in shared memory, either of which may be stored with K as its rows ("columns": its 64 or N
 // elements are the contiguous dimension). `first` does not read the accumulator: what it held before is not kept alive.
 template <class T, int N>
@@ -229,5 +187,47 @@ HEED_WGMMA_MAJOR(f16, 96, 48, 48, 49, 50, 51)
 HEED_WGMMA_MAJOR(bf16, 96, 48, 48, 49, 50, 51)
 HEED_WGMMA_MAJOR(f16, 128, 64, 64, 65, 66, 67)
 HEED_WGMMA_MAJOR(bf16, 128, 64, 64, 65, 66, 67)
+
+/// The same with f16 accumulators, two to a register: register i holds what registers 2 * i and 2 * i + 1 hold above.
+template <int N>
+struct WgmmaHalf;
+
+// clang-format off
+#define HEED_H8(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
+#define HEED_HALF8(c) HEED_H8(c, 0)
+#define HEED_HALF16(c) HEED_HALF8(c), HEED_H8(c, 8)
+#define HEED_HALF24(c) HEED_HALF16(c), HEED_H8(c, 16)
+#define HEED_HALF32(c) HEED_HALF24(c), HEED_H8(c, 24)
+#define HEED_HALF40(c) HEED_HALF32(c), HEED_H8(c, 32)
+#define HEED_HALF48(c) HEED_HALF40(c), HEED_H8(c, 40)
+#define HEED_HALF64(c) HEED_HALF48(c), HEED_H8(c, 48), HEED_H8(c, 56)
+// clang-format on
+#define HEED_WGMMA_HALF(N, R, a, b, c, d, e, f, g)                                                                     \
+  template <>                                                                                                          \
+  struct WgmmaHalf<N> {                                                                                                \
+    template <bool kRowsAreK = false>                                                                                  \
+    HEED_DEVICE void shared_shared(u32 (&acc)[R], u64 a_operand, u64 b_operand, int accumulate) {                       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #c ", 0;\n"                                                    \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f16.f16.f16 {" HEED_LIST##R "}, %" #a ", %" #b          \
+                   ", p, 1, 1, 0, %" #d ";\n}"                                                                         \
+                   : HEED_HALF##R(acc)                                                                                 \
+                   : "l"(a_operand), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));                         \
+    }                                                                                                                  \
+    template <bool kRowsAreK>                                                                                          \
+    HEED_DEVICE void registers_shared(u32 (&acc)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b_operand, int accumulate) {   \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #f ", 0;\n"                                                    \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f16.f16.f16 {" HEED_LIST##R "}, {%" #a ", %" #b         \
+                   ", %" #c ", %" #d "}, %" #e ", p, 1, 1, %" #g ";\n}"                                                \
+                   : HEED_HALF##R(acc)                                                                                 \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b_operand), "r"(accumulate), "n"(kRowsAreK ? 1 : 0));     \
+    }                                                                                                                  \
+  };
+HEED_WGMMA_HALF(32, 8, 8, 9, 10, 11, 12, 13, 14)
+HEED_WGMMA_HALF(64, 16, 16, 17, 18, 19, 20, 21, 22)
+HEED_WGMMA_HALF(96, 24, 24, 25, 26, 27, 28, 29, 30)
+HEED_WGMMA_HALF(128, 32, 32, 33, 34, 35, 36, 37, 38)
+HEED_WGMMA_HALF(160, 40, 40, 41, 42, 43, 44, 45, 46)
+HEED_WGMMA_HALF(192, 48, 48, 49, 50, 51, 52, 53, 54)
+HEED_WGMMA_HALF(256, 64, 64, 65, 66, 67, 68, 69, 70)
 
 }  // namespace heed::kernels

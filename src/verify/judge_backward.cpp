@@ -238,7 +238,7 @@ class BackwardJudge {
     constexpr double kF32 = 0x1p-24;
     const double of_values = 3 * bucket.plain_error + rounding_unit(type) * bucket.largest;
     // Logits and dP are sums of d and d_v products, rounded at every step; the plain computation may be spared that.
-    const double of_logits = 4 * kF32 * std::sqrt(static_cast<double>(case_.d + case_.d_v)) * magnitude;
+    const double of_logits = 0.5 * kF32 * std::sqrt(static_cast<double>(case_.d + case_.d_v)) * magnitude;
     // A weight is off by half a unit after rounding, in a few terms maybe by more than the plain one's.
     const bool rounds = case_.type != DataType::f32 && case_.math == Math::fast;
     const double of_weights = (rounds ? 1.5 * rounding_unit(case_.type) : 8 * kF32) * spread;

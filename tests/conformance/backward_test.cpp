@@ -110,6 +110,27 @@ BACKWARD(gradients_under_every_mask_are_right) {
     }
 }
 
+BACKWARD(museum_20_a_NaN_in_what_nobody_sees_reaches_no_gradient) {
+  for (const DataType type : {f32, f16, bf16})
+    for (const std::int64_t d : {64, 128, 256})
+      for (const int tensor : {0, 1, 2, 3}) {
+        Case c = small_backward();
+        c.type = type, c.d = c.d_v = d;
+        const bool of_keys = tensor >= 2;  // keys behind the last query's, or queries before the first key's
+        c.b = 1, c.s_q = {of_keys ? 40 : 170}, c.s_k = {of_keys ? 170 : 40};
+        c.mask = of_keys ? Mask::causal_top_left() : Mask::causal();
+        Buffers buffers(c);
+        const BackwardArgs& args = buffers.backward_args();
+        const TensorView& view = tensor == 0   ? args.forward.q
+                                 : tensor == 1 ? args.d_o
+                                 : tensor == 2 ? args.forward.k
+                                               : args.forward.v;
+        core::store(const_cast<void*>(view.data), type, 67 * view.stride(1) + view.stride(2) + 3, NAN);
+        buffers.remember_inputs();
+        expect_matches_oracle(buffers, "NaN in tensor " + std::to_string(tensor));
+      }
+}
+
 BACKWARD(each_feature_has_the_right_gradients) {
   for (const DataType type : {f32, bf16}) {
     const auto check = [&](auto change) {

@@ -55,7 +55,11 @@ void Conformance::expect_matches_oracle(const Case& c) const {
 }
 
 void Conformance::expect_matches_oracle(const Buffers& buffers, const std::string& what) const {
-  target().forward(buffers, buffers.args());
+  if (buffers.get_case().operation == Operation::backward) {
+    target().backward(buffers, buffers.backward_args());
+  } else {
+    target().forward(buffers, buffers.args());
+  }
   const verify::Verdict verdict = verify::judge(buffers, {.executor = &context().executor()});
   EXPECT_TRUE(verdict.valid()) << what << ": " << verdict.to_string() << "\n  " << buffers.get_case().to_command();
 }

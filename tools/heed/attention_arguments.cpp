@@ -6,9 +6,18 @@
 #include "heed/problem_of.hpp"
 #include "verify/case_args.hpp"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace heed::command {
+
+Operation declare_operation(Arguments& arguments, const Words& words) {
+  arguments.group("Which pass");
+  arguments.option("op", "fwd", "fwd or bwd: whose arguments these are", {"fwd", "bwd"});
+  const bool backward = std::any_of(words.begin(), words.end(),
+                                    [](const std::string& word) { return word == "-op=bwd" || word == "--op=bwd"; });
+  return backward ? Operation::backward : Operation::forward;
+}
 
 void declare_problem(Arguments& arguments, Operation operation) {
   for (const verify::CaseKey& key : verify::case_keys(operation)) {

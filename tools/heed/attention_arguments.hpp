@@ -11,6 +11,10 @@
 
 namespace heed::command {
 
+/// Declares -op and says which pass the words ask for: which arguments there are depends on it, so it is found before
+/// they are read.
+Operation declare_operation(Arguments& arguments, const Words& words);
+
 /// Declares every argument that describes a problem, as the library's verify/case_args.hpp lists them.
 void declare_problem(Arguments& arguments, Operation operation = Operation::forward);
 /// The problem they describe. Throws Error: invalid, or not built yet.

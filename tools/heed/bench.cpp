@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <optional>
 
 namespace heed::command {
 namespace {
@@ -29,24 +30,30 @@ std::string suite_list() {
   return text;
 }
 
-/// The arguments of a row, with those that the caller gave in their place.
-verify::Case case_of(const std::string& arguments, const Overrides& overrides) {
+/// The arguments of a row, with those that the caller gave in their place. Nothing where it is of the other pass alone.
+std::optional<verify::Case> case_of(const std::string& arguments, const Overrides& overrides, Operation operation) {
   Overrides all;
+  const auto keys = verify::case_keys(operation);
   for (const std::string& word : split_words(arguments)) {
     const std::size_t equals = word.find('=');
-    all[word.substr(1, equals - 1)] = word.substr(equals + 1);
+    const std::string name = word.substr(1, equals - 1);
+    if (std::none_of(keys.begin(), keys.end(), [&](const verify::CaseKey& key) { return key.name == name; }))
+      return std::nullopt;
+    all[name] = word.substr(equals + 1);
   }
   for (const auto& [key, text] : overrides) all[key] = text;
-  return verify::case_from_args(all);
+  return verify::case_from_args(all, operation);
 }
 
-std::vector<BenchProblem> problems_of(const std::string& name, const Overrides& overrides, bool& reads_memory) {
+std::vector<BenchProblem> problems_of(const std::string& name, const Overrides& overrides, Operation operation,
+                                      bool& reads_memory) {
   std::vector<BenchProblem> problems;
   for (const Suite& suite : suites()) {
     if (suite.name != name) continue;
     reads_memory = suite.reads_memory;
     for (const SuiteRow& row : suite.rows())
-      problems.push_back({row.label, row.against, case_of(row.arguments, overrides)});
+      if (const auto problem = case_of(row.arguments, overrides, operation))
+        problems.push_back({row.label, row.against, *problem});
     return problems;
   }
   std::vector<std::string> names{std::string(kHostCost)};
@@ -59,7 +66,8 @@ std::vector<BenchProblem> problems_of(const std::string& name, const Overrides& 
     for (const int value : sweep.values) {
       Overrides all = overrides;
       all[std::string(sweep.key)] = std::to_string(value);
-      problems.push_back({fmt::format("{} = {}", sweep.key, value), "", case_of(std::string(kSweepProblem), all)});
+      problems.push_back(
+          {fmt::format("{} = {}", sweep.key, value), "", *case_of(std::string(kSweepProblem), all, operation)});
     }
     return problems;
   }
@@ -102,14 +110,16 @@ int run_bench(const Words& words) {
   arguments.group("Output");
   arguments.option("json", "", "write a JSON report here");
   arguments.option("md", "", "write a Markdown report here");
-  declare_problem(arguments);
+  const Operation operation = declare_operation(arguments, words);
+  declare_problem(arguments, operation);
   arguments.footer(suite_list() + R"(
-Arguments of 'heed fwd' that describe a problem replace those of every row; sweeps take them as their starting point.
+Arguments of 'heed fwd' (with -op=bwd, of 'heed bwd') that describe a problem replace those of every row; sweeps take them as their starting point.
 
 Examples
   heed bench cpu -threads=1
   heed bench decode --md=decode.md --json=decode.json
   heed bench seqlen -prec=bf16 -d=64 -mask=b
+  heed bench cpu -op=bwd
   heed bench features --filter='*fp32*'
 )");
   arguments.parse(words);
@@ -127,11 +137,11 @@ Examples
     return kValid;
   }
   Overrides overrides;
-  for (const verify::CaseKey& key : verify::case_keys(Operation::forward))
+  for (const verify::CaseKey& key : verify::case_keys(operation))
     if (const std::string name(key.name); arguments.given(name)) overrides[name] = arguments.text(name);
   BenchReport report;
   report.suite = arguments.positionals().front();
-  auto problems = problems_of(report.suite, overrides, options.bandwidth);
+  auto problems = problems_of(report.suite, overrides, operation, options.bandwidth);
   const std::string& filter = arguments.text("filter");
   std::erase_if(problems, [&](const BenchProblem& each) {
     return !filter.empty() && !dispatch::glob_search(filter, each.label + " " + problem_words(each.problem));

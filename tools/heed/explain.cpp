@@ -5,20 +5,9 @@
 #include "heed/problem_of.hpp"
 #include "heed/run_arguments.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 namespace heed::command {
-
-namespace {
-
-/// Which arguments there are depends on it, so it is found before they are read.
-bool asks_for_backward(const Words& words) {
-  return std::find_if(words.begin(), words.end(),
-                      [](const std::string& word) { return word == "-op=bwd" || word == "--op=bwd"; }) != words.end();
-}
-
-}  // namespace
 
 int run_explain(const Words& words) {
   Arguments arguments(
@@ -26,9 +15,7 @@ int run_explain(const Words& words) {
       "Says which kernel would compute a problem, why it, and why not the others. Takes the arguments of "
       "'heed fwd', with\n-op=bwd those of 'heed bwd', and computes nothing: those that only a run needs are checked "
       "and change nothing.");
-  arguments.group("Which pass");
-  arguments.option("op", "fwd", "fwd or bwd: whose arguments these are", {"fwd", "bwd"});
-  const Operation operation = asks_for_backward(words) ? Operation::backward : Operation::forward;
+  const Operation operation = declare_operation(arguments, words);
   declare_problem(arguments, operation);
   declare_where(arguments);
   declare_run(arguments, JsonMeans::print_it);

@@ -1,6 +1,7 @@
 #define HEED_ISA avx2
 #include "cpu/simd/avx2.hpp"
 
+#include "cpu/kernels/backward.hpp"
 #include "cpu/kernels/rows.hpp"
 #include "cpu/kernels/tile.hpp"
 
@@ -14,6 +15,14 @@ const ForwardKernels kForwardAvx2 = {
     .rows_scratch = avx2::Rows<false>::scratch_bytes,
     .rows_f32 = avx2::Rows<false>::run,
     .combine = avx2::combine,
+};
+
+const BackwardKernels kBackwardAvx2 = {
+    .strip = avx2::kStrip,
+    .delta = avx2::delta,
+    .finish_dq = avx2::finish_dq,
+    .f32 = {avx2::Backward<false>::scratch_bytes, avx2::Backward<false>::begin, avx2::Backward<false>::add,
+            avx2::Backward<false>::end},
 };
 
 }  // namespace heed::cpu

@@ -1,6 +1,7 @@
 #define HEED_ISA avx512
 #include "cpu/simd/avx512.hpp"
 
+#include "cpu/kernels/backward.hpp"
 #include "cpu/kernels/rows.hpp"
 #include "cpu/kernels/tile.hpp"
 
@@ -14,6 +15,14 @@ const ForwardKernels kForwardAvx512 = {
     .rows_scratch = avx512::Rows<false>::scratch_bytes,
     .rows_f32 = avx512::Rows<false>::run,
     .combine = avx512::combine,
+};
+
+const BackwardKernels kBackwardAvx512 = {
+    .strip = avx512::kStrip,
+    .delta = avx512::delta,
+    .finish_dq = avx512::finish_dq,
+    .f32 = {avx512::Backward<false>::scratch_bytes, avx512::Backward<false>::begin, avx512::Backward<false>::add,
+            avx512::Backward<false>::end},
 };
 
 }  // namespace heed::cpu

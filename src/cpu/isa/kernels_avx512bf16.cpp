@@ -1,6 +1,7 @@
 #define HEED_ISA avx512bf16
 #include "cpu/simd/avx512.hpp"
 
+#include "cpu/kernels/backward.hpp"
 #include "cpu/kernels/rows.hpp"
 #include "cpu/kernels/tile.hpp"
 
@@ -14,6 +15,14 @@ const ForwardKernels kForwardAvx512Bf16 = {
     .rows_scratch = avx512bf16::Rows<true>::scratch_bytes,
     .rows_dot = avx512bf16::Rows<true>::run,
     .combine = avx512bf16::combine,
+};
+
+const BackwardKernels kBackwardAvx512Bf16 = {
+    .strip = avx512bf16::kStrip,
+    .delta = avx512bf16::delta,
+    .finish_dq = avx512bf16::finish_dq,
+    .dot = {avx512bf16::Backward<true>::scratch_bytes, avx512bf16::Backward<true>::begin,
+            avx512bf16::Backward<true>::add, avx512bf16::Backward<true>::end},
 };
 
 }  // namespace heed::cpu

@@ -1,6 +1,7 @@
 #define HEED_ISA baseline
 #include "cpu/simd/portable.hpp"
 
+#include "cpu/kernels/backward.hpp"
 #include "cpu/kernels/rows.hpp"
 #include "cpu/kernels/tile.hpp"
 
@@ -14,6 +15,14 @@ const ForwardKernels kForwardBaseline = {
     .rows_scratch = baseline::Rows<false>::scratch_bytes,
     .rows_f32 = baseline::Rows<false>::run,
     .combine = baseline::combine,
+};
+
+const BackwardKernels kBackwardBaseline = {
+    .strip = baseline::kStrip,
+    .delta = baseline::delta,
+    .finish_dq = baseline::finish_dq,
+    .f32 = {baseline::Backward<false>::scratch_bytes, baseline::Backward<false>::begin, baseline::Backward<false>::add,
+            baseline::Backward<false>::end},
 };
 
 }  // namespace heed::cpu

@@ -1,0 +1,189 @@
+"""From what a caller says to what the library is told: the one place where options of the Python interface are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _mask, _native
+from ._libraries import Library, library_of
+from ._mask import Mask
+
+ENGINES = {"auto": 0, "cpu": 1, "cuda": 2}
+MATHS = {"fast": 0, "accurate": 1}
+LAYOUTS = {"bshd": False, "bhsd": True}
+
+
+class Call:
+    """Arguments as heed._native takes them, and the arrays that it will write."""
+
+    __slots__ = ("bhsd", "deterministic", "engine", "fields", "library", "lse", "out", "recorded", "stream")
+
+    def __init__(self, q: Any, k: Any, v: Any, layout: str, engine: str, stream: int | None) -> None:
+        self.library: Library = library_of(q)
+        self.bhsd: bool = choice(LAYOUTS, layout, "layout")
+        self.engine: int = choice(ENGINES, engine, "engine")
+        self.recorded: bool = self.library.recorded(q)
+        self.stream: int | None = None if self.recorded else self.library.stream(q, stream)
+        self.fields: dict[str, Any] = {"q": q, "k": k, "v": v}
+        self.deterministic: bool = False
+        self.out: Any = None
+        self.lse: Any = None
+
+
+def prepare(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    window: Sequence[int | None] | None = None,
+    mask: Any = None,
+    block_mask: tuple[Any, int, int] | None = None,
+    bias: Any = None,
+    alibi_slopes: Any = None,
+    sink: Any = None,
+    softcap: float = 0.0,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    seed: int | None = None,
+    offset: int = 0,
+    generator: Any = None,
+    dropout_state: Any = None,
+    randval: Any = None,
+    seqlens_q: Any = None,
+    seqlens_k: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    layout: str = "bshd",
+    out: Any = None,
+    lse_out: Any = None,
+    math: str = "fast",
+    deterministic: bool = False,
+    engine: str = "auto",
+    stream: int | None = None,
+) -> Call:
+    """Everything that attention() and attention_varlen() can be told. Outputs are not made yet."""
+    call = Call(q, k, v, layout, engine, stream)
+    call.out, call.lse, call.deterministic = out, lse_out, deterministic
+    fields = call.fields
+    if causal or window is not None or mask is not None:
+        _mask_fields(fields, causal, window, mask)
+    if block_mask is not None:
+        fields["block_mask"], fields["block_q"], fields["block_k"] = block_mask
+    if bias is not None:
+        fields["bias"] = bias
+    if alibi_slopes is not None:
+        fields["alibi_slopes"] = alibi_slopes
+    if sink is not None:
+        fields["sink"] = sink
+    if softcap:
+        fields["soft_cap"] = softcap
+    if scale is not None:
+        if scale == 0:
+            raise ValueError("scale = 0 would make all scores equal; leave it out, or pass None, for 1 / sqrt(d).")
+        fields["scale"] = scale
+    if dropout_p or randval is not None:
+        _dropout_fields(call, dropout_p, seed, offset, generator, dropout_state, randval)
+    elif seed is not None or offset or generator is not None or dropout_state is not None:
+        raise ValueError("seed, offset, generator and dropout_state belong to dropout, but dropout_p is 0.")
+    if seqlens_q is not None:
+        fields["seqlen_q"] = seqlens_q
+    if seqlens_k is not None:
+        fields["seqlen_k"] = seqlens_k
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        if cu_seqlens_q is None or cu_seqlens_k is None:
+            raise TypeError("cu_seqlens_q and cu_seqlens_k say where each sequence begins: both are needed.")
+        if call.bhsd:
+            raise ValueError("packed sequences have one layout, (total, heads, head dim); leave out layout.")
+        fields["seqstart_q"], fields["seqstart_k"] = cu_seqlens_q, cu_seqlens_k
+        fields["max_s_q"], fields["max_s_k"] = max_seqlen_q or 0, max_seqlen_k or 0
+    if math != "fast":
+        fields["math"] = choice(MATHS, math, "math")
+    return call
+
+
+def add_outputs(call: Call, want_lse: bool) -> None:
+    """Makes what the caller did not bring: o, q's shape with v's head dim; lse [b, h, s_q] or [h, total_q]."""
+    fields = call.fields
+    q = fields["q"]
+    if call.out is None:
+        call.out = call.library.empty_output(q, _head_dim(fields["v"]))
+    fields["o"] = call.out
+    if want_lse and call.lse is None:
+        shape = call.library.shape(q, "q")
+        if len(shape) != (3 if "seqstart_q" in fields else 4):
+            raise ValueError(f"q has the shape {tuple(shape)}: it has four dimensions, or three for packed sequences.")
+        call.lse = call.library.empty_f32(q, lse_shape(shape, call.bhsd))
+    if call.lse is not None:
+        fields["lse"] = call.lse
+
+
+def _head_dim(v: Any) -> int:
+    try:
+        d_v: int = v.shape[-1]
+    except (AttributeError, IndexError):  # an object that speaks DLPack alone, or no array: that is told by name
+        d_v = _native.describe(v, "v")[1][-1]
+    return d_v
+
+
+def lse_shape(shape: tuple[int, ...], bhsd: bool) -> tuple[int, ...]:
+    if len(shape) == 3:
+        return (shape[1], shape[0])
+    return shape[:3] if bhsd else (shape[0], shape[2], shape[1])
+
+
+def choice(choices: dict[str, Any], value: Any, name: str) -> Any:
+    try:
+        return choices[value]
+    except (KeyError, TypeError):
+        raise ValueError(f"{name} = {value!r}: it is one of {', '.join(map(repr, choices))}.") from None
+
+
+def _mask_fields(fields: dict[str, Any], causal: bool, window: Sequence[int | None] | None, mask: Any) -> None:
+    if isinstance(mask, (str, Mask)):
+        if causal or window is not None:
+            raise ValueError(f"mask = {mask!r} says which keys are visible; causal and window would say it again.")
+        shape = Mask.parse(mask) if isinstance(mask, str) else mask
+    else:
+        if mask is not None:
+            fields["bool_mask"] = mask
+        shape = _window(causal, window)
+    if shape.kind != _mask.NONE:
+        fields["mask_kind"], fields["mask_left"], fields["mask_right"], fields["mask_sink"] = shape
+
+
+def _window(causal: bool, window: Sequence[int | None] | None) -> Mask:
+    if window is None:
+        return Mask.causal() if causal else Mask.none()
+    if len(window) not in (2, 3):
+        raise ValueError(f"window = {window!r}: it is (left, right), or (left, right, sink keys).")
+    left, right = (-1 if each is None else each for each in window[:2])
+    if causal and right > 0:
+        raise ValueError(f"window = {window!r} shows keys behind the diagonal, causal=True hides them: leave out one.")
+    sink_keys = (window[2] or 0) if len(window) == 3 else 0
+    return Mask.window(left, 0 if causal else right, sink_keys)
+
+
+def _dropout_fields(
+    call: Call, dropout_p: float, seed: int | None, offset: int, generator: Any, dropout_state: Any, randval: Any
+) -> None:
+    fields = call.fields
+    if (seed is not None) + (generator is not None) + (dropout_state is not None) > 1:
+        raise ValueError("seed, generator and dropout_state: each says where random numbers come from; pass one.")
+    if dropout_state is not None and offset:
+        raise ValueError("dropout_state holds the offset already; leave out offset.")
+    fields["dropout_p"] = dropout_p
+    fields["randval"] = randval
+    if call.recorded and seed is None and dropout_state is None:
+        dropout_state = call.library.draw_state(fields["q"], generator)
+    if dropout_state is not None:
+        fields["dropout_state"] = dropout_state
+        return
+    if seed is None:
+        seed = call.library.draw_seed(generator)
+    if not 0 <= seed < 2**64 or not 0 <= offset < 2**64:
+        raise ValueError(f"seed = {seed}, offset = {offset}: they are whole numbers from 0 to 2^64 - 1.")
+    fields["dropout_seed"], fields["dropout_offset"] = seed, offset

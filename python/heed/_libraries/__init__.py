@@ -1,0 +1,62 @@
+"""What differs between the libraries that arrays come from: how outputs are made, which stream is current, how a seed is
+drawn, what a gradient would need. Nothing here imports torch unless an array of torch's came by."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol, cast
+
+
+class Library(Protocol):
+    """One module of this folder."""
+
+    def shape(self, array: Any, name: str) -> tuple[int, ...]: ...
+
+    def empty_output(self, q: Any, d_v: int) -> Any:
+        """An array of q's type and shape, but with this head dim, in q's place."""
+
+    def empty_f32(self, like: Any, shape: tuple[int, ...]) -> Any: ...
+
+    def bytes(self, like: Any, count: int) -> Any:
+        """So many zero bytes in `like`'s place, at an address that is a multiple of 64."""
+
+    def stream(self, array: Any, chosen: int | None) -> int | None:
+        """Where to run: the caller's choice, else the stream on which the library works with it now; None: it knows none."""
+
+    def draw_seed(self, generator: Any | None) -> int: ...
+
+    def recorded(self, q: Any) -> bool:
+        """Whether a program is being recorded."""
+
+    def draw_state(self, q: Any, generator: Any | None) -> Any:
+        """An array of two numbers, seed and offset, that the recorded program will draw."""
+
+    def run_recorded(self, call: Any, return_lse: bool) -> Any: ...
+
+    def wants_gradient(self, fields: dict[str, Any]) -> str | None:
+        """Name of an array through which a gradient is asked for."""
+
+    def run_with_gradient(self, call: Any, return_lse: bool) -> Any: ...
+
+
+_by_type: dict[type, Library] = {}
+
+
+def library_of(array: Any) -> Library:
+    """Of the array's type, remembered."""
+    library = _by_type.get(type(array))
+    return _find(type(array)) if library is None else library
+
+
+def _find(kind: type) -> Library:
+    # torch.compile reads this function too, in programs that begin with it: no more than it understands.
+    library: Any
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
+        from . import torch as library
+    elif numpy is not None and issubclass(kind, numpy.ndarray):
+        from . import numpy as library
+    else:
+        from . import other as library
+    _by_type[kind] = library
+    return cast(Library, library)

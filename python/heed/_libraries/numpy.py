@@ -1,0 +1,62 @@
+"""NumPy arrays: results are NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 64
+
+
+def shape(array: Any, name: str) -> tuple[int, ...]:
+    return tuple(array.shape)
+
+
+def empty_output(q: Any, d_v: int) -> Any:
+    return np.empty((*q.shape[:-1], d_v), q.dtype)
+
+
+def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
+    return np.empty(shape, np.float32)
+
+
+def bytes(like: Any, count: int) -> Any:
+    memory = np.zeros(count + ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % ALIGNMENT
+    return memory[begin : begin + count]
+
+
+def stream(array: Any, chosen: int | None) -> int | None:
+    return chosen
+
+
+def draw_seed(generator: Any | None) -> int:
+    if generator is None:
+        raise ValueError(
+            "dropout_p > 0 without seed=, generator= or dropout_state=: NumPy has no current generator; "
+            "pass seed=, or generator=numpy.random.default_rng(...)."
+        )
+    if not isinstance(generator, np.random.Generator):
+        raise TypeError(f"generator is {type(generator)}; with NumPy arrays it is a numpy.random.Generator.")
+    return int(generator.integers(2**63))
+
+
+def recorded(q: Any) -> bool:
+    return False
+
+
+def draw_state(q: Any, generator: Any | None) -> Any:
+    raise AssertionError("nobody records programs of NumPy")
+
+
+def run_recorded(call: Any, return_lse: bool) -> Any:
+    raise AssertionError("nobody records programs of NumPy")
+
+
+def wants_gradient(fields: dict[str, Any]) -> str | None:
+    return None
+
+
+def run_with_gradient(call: Any, return_lse: bool) -> Any:
+    raise AssertionError("nobody differentiates programs of NumPy")

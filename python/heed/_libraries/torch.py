@@ -1,0 +1,111 @@
+"""torch tensors: results are torch tensors on the same device, computed on its current stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .._errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from .._call import Call
+
+is_grad_enabled = torch.is_grad_enabled
+is_compiling = torch.compiler.is_compiling
+NOT_RECORDED = ("dropout_seed", "randval")
+OPERANDS = ("q", "k", "v")
+DIFFERENTIABLE = (*OPERANDS, "bias", "alibi_slopes", "sink")
+
+
+def _current_stream(device: int) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+# What torch's own compiler calls from the code it writes: a number, without the object around it.
+_raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+
+
+def shape(array: Any, name: str) -> tuple[int, ...]:
+    return tuple(array.shape)
+
+
+def empty_output(q: Any, d_v: int) -> Any:
+    return torch.empty_like(q) if q.shape[-1] == d_v else q.new_empty((*q.shape[:-1], d_v))
+
+
+def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
+    return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+
+def bytes(like: Any, count: int) -> Any:
+    # Allocators of CPU tensors align to 64 bytes, those of CUDA tensors to 512.
+    return torch.zeros(count, dtype=torch.uint8, device=like.device)
+
+
+def stream(array: Any, chosen: int | None) -> int | None:
+    if chosen is not None:
+        # torch would hand the memory of the tensors to others as soon as its own stream is done with it.
+        raise ValueError(
+            "stream= is for arrays that are not torch's: use torch.cuda.stream(...), heed runs on the current one."
+        )
+    return _raw_stream(array.get_device()) if array.is_cuda else None
+
+
+def draw_seed(generator: Any | None) -> int:
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator is {type(generator)}; with torch tensors it is a torch.Generator.")
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(2**63 - 1, (), generator=generator, device=device, dtype=torch.int64))
+
+
+def recorded(q: Any) -> bool:
+    """Whether a program is being recorded (torch.compile, torch.export) and no memory may be touched."""
+    return is_compiling() or (type(q) is not torch.Tensor and isinstance(q, FakeTensor))
+
+
+def draw_state(q: Any, generator: Any | None) -> Any:
+    """Seed and offset where the program will find them when it runs."""
+    return torch.randint(2**63 - 1, (2,), generator=generator, device=q.device, dtype=torch.int64)
+
+
+def run_recorded(call: Call, return_lse: bool) -> Any:
+    """By an operator of torch, which knows shapes without memory."""
+    from . import torch_ops
+
+    fields = {name: value for name, value in call.fields.items() if value is not None}
+    for name in NOT_RECORDED:
+        if name in fields:
+            raise UnsupportedError(
+                f"{name} while torch records a program: what heed takes there comes as a tensor, dropout_state=."
+                if name != "randval"
+                else "randval is written by heed, which torch's recorded programs do not know of; draw it in eager mode."
+            )
+    fields["engine"], fields["deterministic"] = call.engine, call.deterministic
+    # The backward pass needs it.
+    fields["want_lse"] = return_lse or call.lse is not None or wants_gradient(call.fields) is not None
+    if "seqstart_q" in fields:
+        o, lse = torch_ops.varlen_fwd(**fields)
+    else:
+        o, lse = torch_ops.fwd(**fields, bhsd=call.bhsd)
+    if call.out is not None:
+        o = call.out.copy_(o)
+    if call.lse is not None:
+        lse = call.lse.copy_(lse)
+    return (o, lse) if return_lse else o
+
+
+def wants_gradient(fields: dict[str, Any]) -> str | None:
+    if not is_grad_enabled():
+        return None
+    for name in DIFFERENTIABLE if len(fields) > 3 else OPERANDS:
+        if name in fields and getattr(fields[name], "requires_grad", False):
+            return name
+    return None
+
+
+def run_with_gradient(call: Call, return_lse: bool) -> Any:
+    from . import torch_gradients
+
+    return torch_gradients.run(call, return_lse)

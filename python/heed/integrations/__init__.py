@@ -1,0 +1,1 @@
+"""heed inside other programs: heed.integrations.torch.use(), heed.integrations.transformers.register()."""

@@ -1,0 +1,162 @@
+// torch tensors, by attributes of theirs that have been there since long before torch 2: no line of torch is linked.
+#include "array.hpp"
+#include "errors.hpp"
+
+#include <array>
+
+namespace heed::python {
+namespace {
+
+struct NamedType {
+  const char* name;
+  heed_type type;
+};
+constexpr std::array kTypes{
+    NamedType{"float16", HEED_F16},
+    NamedType{"bfloat16", HEED_BF16},
+    NamedType{"float32", HEED_F32},
+    NamedType{"int32", HEED_I32},
+    NamedType{"int64", HEED_I64},
+    NamedType{"bool", HEED_U8},
+    NamedType{"uint8", HEED_U8},
+    NamedType{"float64", HEED_F64},
+    NamedType{"int8", HEED_INT8},
+    NamedType{"float8_e4m3fn", HEED_FP8_E4M3},
+    NamedType{"float8_e5m2", HEED_FP8_E5M2},
+    NamedType{"uint16", HEED_U16},
+};
+
+/// What is asked of a tensor, looked up once.
+struct Torch {
+  PyTypeObject* tensor = nullptr;
+  PyTypeObject* parameter = nullptr;
+  PyObject *data_ptr = nullptr, *stride = nullptr, *get_device = nullptr;              // methods of torch.Tensor
+  PyObject *shape = nullptr, *dtype = nullptr, *is_cpu = nullptr, *is_cuda = nullptr;  // names of attributes
+  std::array<PyObject*, kTypes.size()> types{};  // null: this torch has no such type
+};
+
+bool load(PyObject* module, Torch& torch) {
+  const Ref tensor(PyObject_GetAttrString(module, "Tensor"));
+  const Ref nn(PyObject_GetAttrString(module, "nn"));
+  if (!tensor || !nn) return false;
+  Ref parameter(PyObject_GetAttrString(nn.get(), "Parameter"));
+  Ref data_ptr(PyObject_GetAttrString(tensor.get(), "data_ptr"));
+  Ref stride(PyObject_GetAttrString(tensor.get(), "stride"));
+  Ref get_device(PyObject_GetAttrString(tensor.get(), "get_device"));
+  if (!parameter || !data_ptr || !stride || !get_device) return false;
+  for (std::size_t i = 0; i < kTypes.size(); ++i) {
+    const Ref name(PyUnicode_FromString(kTypes[i].name));
+    if (!name) return false;
+    torch.types[i] = optional_attribute(module, name.get()).release();
+    if (PyErr_Occurred() != nullptr) return false;
+  }
+  torch.shape = PyUnicode_InternFromString("shape");
+  torch.dtype = PyUnicode_InternFromString("dtype");
+  torch.is_cpu = PyUnicode_InternFromString("is_cpu");
+  torch.is_cuda = PyUnicode_InternFromString("is_cuda");
+  torch.data_ptr = data_ptr.release();
+  torch.stride = stride.release();
+  torch.get_device = get_device.release();
+  torch.parameter = reinterpret_cast<PyTypeObject*>(parameter.release());
+  torch.tensor = reinterpret_cast<PyTypeObject*>(Py_NewRef(tensor.get()));
+  return true;
+}
+
+/// Null without an exception while nobody has imported torch (an object cannot be a tensor then), or while it is being
+/// imported.
+const Torch* find_torch() {
+  static Torch torch;
+  if (torch.tensor != nullptr) return &torch;
+  PyObject* const modules = PyImport_GetModuleDict();
+  PyObject* const module = modules == nullptr ? nullptr : PyDict_GetItemString(modules, "torch");
+  if (module == nullptr) return nullptr;
+  if (load(module, torch)) return &torch;
+  if (PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
+  return nullptr;
+}
+
+bool attribute_is_true(PyObject* object, PyObject* name) {
+  const Ref value(PyObject_GetAttr(object, name));
+  return value && value.get() == Py_True;
+}
+
+/// What the tensor says of itself, for a refusal: its repr() would print its contents.
+void refuse(PyObject* error, PyObject* object, const char* name, const char* attribute, const char* rule) {
+  PyErr_Clear();
+  const Ref value(PyObject_GetAttrString(object, attribute));
+  if (value) PyErr_Format(error, "%s is a torch tensor of %s %S; %s", name, attribute, value.get(), rule);
+}
+
+bool read_place(const Torch& torch, PyObject* object, const char* name, Place& place) {
+  if (attribute_is_true(object, torch.is_cpu)) {
+    place = {};
+    return true;
+  }
+  if (PyErr_Occurred() != nullptr) return false;
+  if (!attribute_is_true(object, torch.is_cuda)) {
+    if (PyErr_Occurred() == nullptr)
+      refuse(PyExc_TypeError, object, name, "device", "heed computes on 'cpu' and 'cuda'; move it there.");
+    return false;
+  }
+  const Ref index(PyObject_CallFunctionObjArgs(torch.get_device, object, nullptr));
+  if (!index) return false;
+  place = {Place::Kind::cuda, static_cast<int>(PyLong_AsLong(index.get()))};
+  return PyErr_Occurred() == nullptr;
+}
+
+bool read_type(const Torch& torch, PyObject* object, const char* name, heed_tensor& tensor) {
+  const Ref type(PyObject_GetAttr(object, torch.dtype));
+  if (!type) return false;
+  for (std::size_t i = 0; i < kTypes.size(); ++i)
+    if (type.get() == torch.types[i]) {
+      tensor.type = kTypes[i].type;
+      return true;
+    }
+  refuse(PyExc_TypeError, object, name, "dtype", "heed knows no such type.");
+  return false;
+}
+
+bool read_numbers(PyObject* tuple, int rank, std::int64_t* numbers) {
+  for (int i = 0; i < rank; ++i) numbers[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+  return PyErr_Occurred() == nullptr;
+}
+
+bool read_memory(const Torch& torch, PyObject* object, const char* name, heed_tensor& tensor) {
+  const Ref shape(PyObject_GetAttr(object, torch.shape));
+  if (!shape || !check_rank(PyTuple_Size(shape.get()), name)) return false;
+  tensor.rank = static_cast<std::int32_t>(PyTuple_Size(shape.get()));
+  const Ref strides(PyObject_CallFunctionObjArgs(torch.stride, object, nullptr));
+  const Ref data(strides ? PyObject_CallFunctionObjArgs(torch.data_ptr, object, nullptr) : nullptr);
+  if (!data) {  // sparse and nested tensors have neither
+    refuse(PyExc_TypeError, object, name, "layout", "heed takes dense (strided) tensors; call to_dense() first.");
+    return false;
+  }
+  tensor.data = PyLong_AsVoidPtr(data.get());
+  return read_numbers(shape.get(), tensor.rank, tensor.sizes) &&
+         read_numbers(strides.get(), tensor.rank, tensor.strides);
+}
+
+}  // namespace
+
+Read read_torch(PyObject* object, const char* name, Array& array) {
+  const Torch* const torch = find_torch();
+  if (torch == nullptr) return PyErr_Occurred() != nullptr ? Read::failed : Read::no;
+  PyTypeObject* const type = Py_TYPE(object);
+  if (type != torch->tensor && type != torch->parameter) {
+    const int is_subclass = PyType_IsSubtype(type, torch->tensor);
+    if (is_subclass == 0) return Read::no;
+    // What a subclass means by its memory only its own functions know.
+    const Ref text(PyObject_Repr(reinterpret_cast<PyObject*>(type)));
+    if (text)
+      PyErr_Format(PyExc_TypeError,
+                   "%s is %U, a subclass of torch.Tensor; heed takes torch.Tensor and torch.nn.Parameter. If it is a "
+                   "plain tensor underneath, pass it through .as_subclass(torch.Tensor).",
+                   name, text.get());
+    return Read::failed;
+  }
+  const bool done = read_place(*torch, object, name, array.place) && read_type(*torch, object, name, array.tensor) &&
+                    read_memory(*torch, object, name, array.tensor);
+  return done ? Read::yes : Read::failed;
+}
+
+}  // namespace heed::python

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# The Python package on a machine with a GPU and torch, and without a network. Two steps:
+#
+#   scripts/python_gpu_suite.sh pack            here: a wheel of heed and those of what the tests need, in build-python/gpu
+#   scripts/python_gpu_suite.sh [part ...]      there: runs the parts, each within its limit; results go to $OUT
+#
+# Parts: suite (tests/python without transformers), transformers, examples, compare (bench/compare.py). Default: all.
+#   OUT=folder                 where logs, tables and plots go (default build-python/gpu/out)
+#   HEED_TORCH_PYTHON=python   the Python that has torch (default python3)
+#   HEED_PART_LIMIT=540        seconds for each part
+#   HEED_TEST_WORKERS=8        processes of the tests
+#   HEED_COMPARE_ARGUMENTS=... further arguments of bench/compare.py
+#
+# Nothing is installed: wheels are unpacked into a folder that comes first on PYTHONPATH.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+pack=$root/build-python/gpu
+python=${HEED_TORCH_PYTHON:-python3}
+all_parts=(suite transformers examples compare)
+
+say() { printf 'gpu suite: %s\n' "$*"; }
+
+# --- here ------------------------------------------------------------------------------------------------------------
+# Of the packages with compiled parts, wheels for every Python that torch 2.11 has; torch and NumPy are there already.
+make_pack() {
+  local wheel version
+  wheel=$(compgen -G "$root/build-python/dist/heed-*.whl") || { say "no wheel; scripts/python_test.sh builds it"; return 1; }
+  rm -rf "$pack"
+  mkdir -p "$pack/wheels"
+  cp "$wheel" "$pack/wheels"
+  local pure=(pytest pytest-xdist execnet iniconfig pluggy packaging pygments exceptiongroup tomli typing_extensions tqdm
+    requests urllib3 idna certifi filelock fsspec transformers huggingface-hub tokenizers safetensors
+    httpx2 httpx httpcore httpcore2 truststore anyio sniffio h11 click typer rich markdown-it-py mdurl shellingham)
+  local compiled=(regex pyyaml ml-dtypes charset-normalizer)
+  .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$pack/wheels" \
+    "${pure[@]}" || return 1
+  for version in 3.10 3.11 3.12 3.13; do
+    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$pack/wheels" \
+      --python-version "$version" --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 "${compiled[@]}" ||
+      return 1
+  done
+  python=.venv/bin/python
+  unpack
+  PYTHONPATH=$site .venv/bin/python -c 'import huggingface_hub.hf_api, pytest, transformers, xdist' ||
+    { say "the packages are not complete"; return 1; }
+  rm -rf "$site"
+  say "packed $(du -sh "$pack" | cut -f 1) into ${pack#"$root"/}"
+}
+
+# --- there -----------------------------------------------------------------------------------------------------------
+# Wheels are zip files; those for this Python are unpacked.
+unpack() {
+  site=$pack/site
+  rm -rf "$site"
+  "$python" - "$pack/wheels" "$site" <<'PYTHON'
+import pathlib, sys, zipfile
+
+wheels, site = map(pathlib.Path, sys.argv[1:])
+here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+for wheel in sorted(wheels.glob("*.whl")):
+    _name, _version, _python, abi, _platform = wheel.stem.split("-")
+    if abi in ("none", "abi3", here):
+        with zipfile.ZipFile(wheel) as file:
+            file.extractall(site)
+PYTHON
+  chmod +x "$site/heed/bin/heed"
+}
+
+# part <name> <command...>: within the limit, its output in $OUT/<name>.log; what it says last goes to the summary.
+part() {
+  local name=$1 begin=$SECONDS status=0
+  shift
+  say "$name"
+  timeout --kill-after=10 "${HEED_PART_LIMIT:-540}" "$@" >"$OUT/$name.log" 2>&1 || status=$?
+  case $status in
+    0) word=passed ;;
+    124 | 137) word="ran past its limit" ;;
+    *) word="FAILED ($status)" ;;
+  esac
+  printf '%s: %s, %d s: %s\n' "$name" "$word" $((SECONDS - begin)) "$(tail -n 1 "$OUT/$name.log")" | tee -a "$OUT/summary.txt"
+  return $status
+}
+
+tests() {
+  local workers=()
+  if "$python" -c 'import xdist' 2>/dev/null; then workers=(-n "${HEED_TEST_WORKERS:-8}"); fi
+  "$python" -m pytest -q -rs -p no:cacheprovider "${workers[@]}" "$@"
+}
+suite() { tests "$root/tests/python" --ignore="$root/tests/python/test_transformers.py" --ignore="$root/tests/python/test_examples.py"; }
+transformers() { tests "$root/tests/python/test_transformers.py"; }
+examples() { tests "$root/tests/python/test_examples.py"; }
+compare() {
+  # shellcheck disable=SC2086
+  "$python" "$root/bench/compare.py" --device=cuda --json="$OUT/compare.json" --markdown="$OUT/compare.md" \
+    --plots="$OUT" ${HEED_COMPARE_ARGUMENTS:-}
+}
+
+if [[ ${1:-} == pack ]]; then
+  make_pack
+  exit
+fi
+[[ -d $pack/wheels ]] || { say "no ${pack#"$root"/}/wheels: 'scripts/python_gpu_suite.sh pack' makes it, on a machine with a network"; exit 1; }
+chosen=("$@")
+((${#chosen[@]})) || chosen=("${all_parts[@]}")
+for each in "${chosen[@]}"; do
+  [[ " ${all_parts[*]} " == *" $each "* ]] || { say "'$each' is no part; there are: ${all_parts[*]}"; exit 2; }
+done
+export OUT=${OUT:-$pack/out}
+mkdir -p "$OUT"
+unpack
+export PYTHONPATH=$site HEED_CACHE_DIR=${HEED_CACHE_DIR:-$pack/cache} HEED_SOURCE=$root PYTHONDONTWRITEBYTECODE=1
+export -f tests suite transformers examples compare
+export root python
+{
+  date --utc +%Y-%m-%d
+  "$python" -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda, torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU")'
+  "$python" -m heed info
+} >"$OUT/machine.txt" 2>&1
+cat "$OUT/machine.txt"
+failures=0
+for each in "${chosen[@]}"; do part "$each" bash -c "$each" || failures=$((failures + 1)); done
+cat "$OUT/summary.txt"
+exit $((failures > 0))

@@ -1,0 +1,255 @@
+#include "cpu/backward_kernel.hpp"
+
+#include "cpu/backward_jobs.hpp"
+#include "cpu/shared_gradients.hpp"
+
+#include <heed/executor.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace heed::cpu {
+namespace {
+
+using dispatch::BackwardAlgorithm;
+using dispatch::BackwardCall;
+using dispatch::BackwardKernelSpec;
+using dispatch::BackwardSignature;
+using dispatch::CpuIsa;
+using dispatch::MathUnit;
+
+constexpr std::int64_t kMaxHeadDim = 1024;
+constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 4096;  // key numbers are 32-bit lanes
+
+constexpr BackwardSignature any_type() {
+  return {.types = {DataType::f32, DataType::f16, DataType::bf16},
+          .d = dispatch::up_to(kMaxHeadDim),
+          .d_v = dispatch::up_to(kMaxHeadDim),
+          .accumulate = {DataType::f32, DataType::f16, DataType::bf16},
+          .lengths = {0, kMaxLength, 1}};
+}
+constexpr BackwardSignature bf16_products() {
+  BackwardSignature signature = any_type();
+  signature.types = signature.output_types = {DataType::bf16};
+  signature.math = {Math::fast};
+  return signature;
+}
+constexpr BackwardAlgorithm tiles(CpuIsa isa, MathUnit unit, int strip) {
+  return {.arch = isa,
+          .unit = unit,
+          .tile_q = strip,
+          .tile_k = kKeyBlock,
+          .notes = "five products with queries in the vector lanes, chunks of keys outermost"};
+}
+
+constexpr std::array kSpecs {
+  BackwardKernelSpec{"bwd_tile_f32", any_type(), tiles(CpuIsa::baseline, MathUnit::f32_fma, 12)},
+#if HEED_X86
+      BackwardKernelSpec{"bwd_tile_f32", any_type(), tiles(CpuIsa::avx2, MathUnit::f32_fma, 24)},
+      BackwardKernelSpec{"bwd_tile_f32", any_type(), tiles(CpuIsa::avx512, MathUnit::f32_fma, 64)},
+      BackwardKernelSpec{"bwd_tile_dot", bf16_products(), tiles(CpuIsa::avx512bf16, MathUnit::bf16_dot, 64)},
+#endif
+};
+
+/// The functions behind one line of the table.
+struct Functions {
+  const BackwardKernels* level;
+  const BackwardUnit* unit;
+  double gflops;  ///< of one core, roughly: ranks the kernels
+};
+
+Functions functions_of(const BackwardAlgorithm& algorithm) {
+  switch (*algorithm.arch.cpu_isa()) {
+#if HEED_X86
+    case CpuIsa::avx2:
+      return {&kBackwardAvx2, &kBackwardAvx2.f32, 60};
+    case CpuIsa::avx512:
+      return {&kBackwardAvx512, &kBackwardAvx512.f32, 100};
+    case CpuIsa::avx512bf16:
+      return {&kBackwardAvx512Bf16, &kBackwardAvx512Bf16.dot, 170};
+#endif
+    default:
+      return {&kBackwardBaseline, &kBackwardBaseline.f32, 15};
+  }
+}
+
+std::size_t align_up(std::size_t n) { return (n + 127) / 128 * 128; }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Into how many columns the keys of each head are cut, so that a few heads keep many threads busy. Each column sums up
+/// a dQ of its own, and the columns are added in their order. By the problem alone, never by the threads: it shows in
+/// the last bits.
+std::int64_t columns_of(const Problem& problem) {
+  constexpr std::int64_t kPieces = 16;
+  const std::int64_t heads = std::max<std::int64_t>(1, problem.batch() * problem.heads_k());
+  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(problem.s_k(), kBackwardChunk));
+  return std::clamp<std::int64_t>(ceil_div(kPieces, heads), 1, chunks);
+}
+
+class CpuBackwardKernel final : public dispatch::BackwardKernel {
+ public:
+  explicit CpuBackwardKernel(const BackwardKernelSpec& spec)
+      : BackwardKernel(spec), functions_(functions_of(spec.algorithm)) {}
+
+  double expected_seconds(const Problem& problem) const override {
+    const double pairs = static_cast<double>(problem.batch() * problem.heads_q()) *
+                         std::max(static_cast<double>(problem.s_q()), 16.0) * static_cast<double>(problem.s_k());
+    constexpr double kStart = 1e-6;
+    return kStart + 5e-9 * pairs * static_cast<double>(problem.d() + problem.d_v()) / functions_.gflops;
+  }
+
+  std::vector<Plan::Stage> stages(const Problem& problem, int threads) const override {
+    const Layout layout = layout_of(problem, threads);
+    std::vector<Plan::Stage> list{{name(), "dot of dO and O", layout.delta, layout.strips - layout.delta},
+                                  {name(), "dK, dV and the parts of dQ", layout.strips, layout.total - layout.strips},
+                                  {name(), "sum of dQ", layout.dq, layout.scratch - layout.dq}};
+    if (problem.dbias() || problem.dslopes())
+      list.push_back({name(), "dBias and dSlopes", layout.scratch, layout.total - layout.scratch});
+    if (problem.dsink()) list.push_back({name(), "dSink", layout.delta, 0});
+    return list;
+  }
+
+  void run(const BackwardCall& call) const override { Run(*this, call).all(); }
+
+ private:
+  /// Slices of the workspace.
+  struct Layout {
+    std::size_t delta = 0;    ///< D of every row
+    std::size_t strips = 0;   ///< number of the first strip of each batch entry
+    std::size_t dq = 0;       ///< [columns][heads][strips] of dQ
+    std::size_t scratch = 0;  ///< of each worker
+    std::size_t scratch_stride = 0, total = 0;
+    std::int64_t columns = 1, most_strips = 0, strip_floats = 0;
+  };
+
+  Layout layout_of(const Problem& problem, int threads) const {
+    const auto d = static_cast<std::int32_t>(problem.d()), d_v = static_cast<std::int32_t>(problem.d_v());
+    const std::int64_t strip = functions_.level->strip;
+    Layout layout;
+    layout.columns = columns_of(problem);
+    layout.most_strips = problem.mode() == Mode::group ? problem.total_q() / strip + problem.batch()
+                                                       : problem.batch() * ceil_div(problem.s_q(), strip);
+    layout.strip_floats = ceil_div(d, 4) * 4 * strip;
+    layout.strips = align_up(static_cast<std::size_t>(BackwardJobs::delta_rows(problem)) * sizeof(float));
+    layout.dq = layout.strips + align_up(static_cast<std::size_t>(problem.batch() + 1) * sizeof(std::int64_t));
+    layout.scratch = layout.dq + align_up(static_cast<std::size_t>(layout.columns * problem.heads_q() *
+                                                                   layout.most_strips * layout.strip_floats) *
+                                          sizeof(float));
+    const std::size_t rows_scratch = static_cast<std::size_t>((kBackwardKeys + 1) * (d + d_v)) * sizeof(float);
+    layout.scratch_stride = align_up(std::max(functions_.unit->scratch_bytes(d, d_v), rows_scratch));
+    layout.total = layout.scratch + layout.scratch_stride * static_cast<std::size_t>(threads);
+    return layout;
+  }
+
+  class Run {
+   public:
+    Run(const CpuBackwardKernel& kernel, const BackwardCall& call)
+        : kernel_(kernel),
+          call_(call),
+          problem_(call.problem),
+          layout_(kernel.layout_of(call.problem, call.threads)),
+          jobs_(call, reinterpret_cast<float*>(call.workspace.data() + layout_.delta)),
+          strips_(reinterpret_cast<std::int64_t*>(call.workspace.data() + layout_.strips)),
+          dq_(reinterpret_cast<float*>(call.workspace.data() + layout_.dq)) {}
+
+    void all() {
+      strips_[0] = 0;
+      for (std::int64_t b = 0; b < problem_.batch(); ++b)
+        strips_[b + 1] = strips_[b] + ceil_div(jobs_.sequences()[b].s_q, strip());
+      if (problem_.heads_q() > 0) {
+        for_each_strip([&](const BackwardJob& job, std::int64_t, std::int64_t, std::int64_t first, std::int32_t rows) {
+          kernel_.functions_.level->delta(job, first, rows);
+        });
+        const std::int64_t pieces = problem_.heads_k() * layout_.columns;
+        parallel_for(call_.executor, problem_.batch() * pieces, [&](std::int64_t index, int worker) {
+          compute(index / pieces, index % pieces / layout_.columns, index % layout_.columns, worker);
+        });
+        for_each_strip(
+            [&](const BackwardJob& job, std::int64_t b, std::int64_t h, std::int64_t first, std::int32_t rows) {
+              const auto parts = static_cast<std::int32_t>(columns(job.forward.s_k));
+              kernel_.functions_.level->finish_dq(
+                  job, first, rows, dq(0, b, h) + first / strip() * layout_.strip_floats, part_stride(), parts);
+            });
+      }
+      if (problem_.dbias() || problem_.dslopes())
+        write_bias_and_slope_gradients(call_, jobs_, [this](int worker) { return rows_scratch(worker); });
+      if (problem_.dsink()) write_sink_gradient(call_, jobs_);
+    }
+
+   private:
+    std::int64_t strip() const { return kernel_.functions_.level->strip; }
+    std::int64_t columns(std::int64_t s_k) const { return std::min(layout_.columns, ceil_div(s_k, kBackwardChunk)); }
+    std::int64_t part_stride() const { return problem_.heads_q() * layout_.most_strips * layout_.strip_floats; }
+    float* dq(std::int64_t column, std::int64_t b, std::int64_t h) const {
+      return dq_ + column * part_stride() + (h * layout_.most_strips + strips_[b]) * layout_.strip_floats;
+    }
+    void* scratch(int worker) const {
+      return call_.workspace.data() + layout_.scratch + layout_.scratch_stride * static_cast<std::size_t>(worker);
+    }
+    std::pair<BackwardBlock, BackwardRow> rows_scratch(int worker) const {
+      auto* const memory = static_cast<float*>(scratch(worker));
+      const std::int64_t d = problem_.d(), d_v = problem_.d_v();
+      BackwardBlock block;
+      BackwardRow row;
+      block.k = memory;
+      block.v = block.k + kBackwardKeys * d;
+      row.q = block.v + kBackwardKeys * d_v;
+      row.d_o = row.q + d;
+      return {block, row};
+    }
+
+    /// Calls f(job, batch, head, first row, rows) for a few strips at a time, and then for each of them.
+    template <class F>
+    void for_each_strip(F&& f) const {
+      constexpr std::int64_t kStripsPerPiece = 8;
+      const std::int64_t heads = problem_.heads_q(), step = kStripsPerPiece * strip();
+      const std::int64_t pieces = ceil_div(problem_.s_q(), step);
+      parallel_for(call_.executor, problem_.batch() * heads * pieces, [&](std::int64_t index, int) {
+        const std::int64_t b = index / pieces / heads, h = index / pieces % heads, from = index % pieces * step;
+        const core::Sequence sequence = jobs_.sequences()[b];
+        if (from >= sequence.s_q) return;
+        const BackwardJob job = jobs_.job(b, sequence, h);
+        for (std::int64_t first = from; first < std::min(from + step, sequence.s_q); first += strip())
+          f(job, b, h, first, static_cast<std::int32_t>(std::min(strip(), sequence.s_q - first)));
+      });
+    }
+
+    /// One column of keys of one key/value head: all its chunks, each against every query head that shares it.
+    void compute(std::int64_t b, std::int64_t g, std::int64_t column, int worker) const {
+      const core::Sequence sequence = jobs_.sequences()[b];
+      const std::int64_t chunks = ceil_div(sequence.s_k, kBackwardChunk), all = columns(sequence.s_k);
+      if (column >= all) return;
+      const BackwardUnit& unit = *kernel_.functions_.unit;
+      const std::int64_t group = problem_.heads_q() / problem_.heads_k();
+      const std::int64_t from = column * chunks / all, to = (column + 1) * chunks / all;
+      for (std::int64_t chunk = from; chunk < to; ++chunk) {
+        const auto first = static_cast<std::int32_t>(chunk * kBackwardChunk);
+        const auto keys = static_cast<std::int32_t>(std::min<std::int64_t>(kBackwardChunk, sequence.s_k - first));
+        unit.begin(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
+        for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
+          unit.add(jobs_.job(b, sequence, h), first, keys, dq(column, b, h), chunk == from, scratch(worker));
+        unit.end(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
+      }
+    }
+
+    const CpuBackwardKernel& kernel_;
+    const BackwardCall& call_;
+    const Problem& problem_;
+    const Layout layout_;
+    const BackwardJobs jobs_;
+    std::int64_t* strips_;
+    float* dq_;
+  };
+
+  Functions functions_;
+};
+
+}  // namespace
+
+std::span<const BackwardKernelSpec> backward_kernel_specs() { return kSpecs; }
+
+std::shared_ptr<const dispatch::BackwardKernel> make_backward_kernel(const BackwardKernelSpec& spec) {
+  return std::make_shared<CpuBackwardKernel>(spec);
+}
+
+}  // namespace heed::cpu

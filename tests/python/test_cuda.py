@@ -1,0 +1,164 @@
+"""What only a GPU can get wrong: streams, graphs, devices, memory of others. Skipped where there is none."""
+
+import time
+
+import pytest
+from conftest import Data, devices
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import heed  # noqa: E402
+
+pytestmark = pytest.mark.skipif("cuda" not in devices(), reason="no CUDA GPU that torch can use")
+
+
+def qkv(seed=0, dtype=torch.float16, device="cuda", **shape):
+    shape = {"s_q": 100, "s_k": 130, "d": 64, **shape}
+    return [torch.from_numpy(each).to(device, dtype) for each in Data(seed).qkv(**shape)]
+
+
+def test_work_is_put_on_torchs_current_stream():
+    """On a stream where q, k and v only become what they are after a pause: too early would be something else."""
+    sources, expected = qkv(1), heed.attention(*qkv(1))
+    q, k, v = (torch.zeros_like(each) for each in sources)
+    out = torch.empty_like(q)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(50_000_000)
+        for to, source in zip((q, k, v), sources):
+            to.copy_(source)
+        heed.attention(q, k, v, out=out)
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_a_call_does_not_wait_for_the_gpu():
+    q, k, v = qkv()
+    starts = torch.tensor([0, 50, 200], dtype=torch.int32, device="cuda")
+    flat = [each.flatten(0, 1)[:200] for each in (q, k, v)]
+    heed.attention(q, k, v)
+    heed.attention_varlen(*flat, starts, starts, 150, 150)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # a second or so
+    begin = time.perf_counter()
+    heed.attention(q, k, v)
+    heed.attention_varlen(*flat, starts, starts, 150, 150)
+    assert time.perf_counter() - begin < 0.2
+    torch.cuda.synchronize()
+
+
+def test_new_lengths_compile_nothing():
+    heed.attention(*qkv(), causal=True)
+    torch.cuda.synchronize()
+    for s in (65, 127, 128, 129, 1000):
+        q, k, v = qkv(s_q=s, s_k=s + 1)
+        begin = time.perf_counter()
+        heed.attention(q, k, v, causal=True)
+        assert time.perf_counter() - begin < 0.2
+    torch.cuda.synchronize()
+
+
+def test_a_plan_is_captured_into_a_graph_and_replayed_with_other_data():
+    q, k, v = qkv()
+    out, lse = torch.empty_like(q), torch.empty(2, 4, 100, device="cuda")
+    plan = heed.plan(q, k, v, causal=True, return_lse=True)
+    run = lambda: plan.run(q, k, v, causal=True, return_lse=True, out=out, lse_out=lse)
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    for seed in (5, 6):
+        for to, source in zip((q, k, v), qkv(seed)):
+            to.copy_(source)
+        out.fill_(torch.nan)
+        graph.replay()
+        expected, expected_lse = heed.attention(q, k, v, causal=True, return_lse=True)
+        assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
+
+
+def test_attention_itself_is_captured_after_its_first_call():
+    q, k, v = qkv()
+    expected = heed.attention(q, k, v)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        heed.attention(q, k, v)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = heed.attention(q, k, v)
+    graph.replay()
+    assert torch.equal(out, expected)
+
+
+def test_a_replayed_graph_draws_anew_from_its_state():
+    q, k, v = qkv()
+    state, out = torch.tensor([1, 0], device="cuda"), torch.empty_like(q)
+    plan = heed.plan(q, k, v, dropout_p=0.5, dropout_state=state)
+    plan.run(q, k, v, dropout_p=0.5, dropout_state=state, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan.run(q, k, v, dropout_p=0.5, dropout_state=state, out=out)
+    for seed in (1, 2):
+        state[0] = seed
+        graph.replay()
+        assert torch.equal(out, heed.attention(q, k, v, dropout_p=0.5, seed=seed))
+
+
+class Interface:
+    """Knows __cuda_array_interface__ and nothing else."""
+
+    def __init__(self, tensor, stream=None):
+        self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, "stream": stream, "version": 3}
+        self.tensor = tensor
+
+
+def test_objects_with_the_cuda_array_interface_are_read_in_place():
+    q, k, v = qkv()
+    expected, out = heed.attention(q, k, v), torch.empty_like(q)
+    torch.cuda.synchronize()
+    heed.attention(*(Interface(each) for each in (q, k, v)), out=Interface(out), causal=False)
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+    with pytest.raises(TypeError, match="out="):
+        heed.attention(*(Interface(each) for each in (q, k, v)))
+
+
+def test_objects_that_are_ready_on_other_streams_are_refused():
+    q, k, v = qkv()
+    out, stream = torch.empty_like(q), torch.cuda.Stream().cuda_stream
+    with pytest.raises(ValueError, match="k is ready on stream"):
+        heed.attention(Interface(q), Interface(k, stream), Interface(v), out=Interface(out))
+    torch.cuda.synchronize()
+    heed.attention(Interface(q), Interface(k, stream), Interface(v), out=Interface(out), stream=stream)
+    torch.cuda.synchronize()
+    assert torch.equal(out, heed.attention(q, k, v))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="only one GPU")
+def test_tensors_on_another_than_the_current_device():
+    expected = heed.attention(*qkv())
+    q, k, v = qkv(device="cuda:1")
+    assert torch.cuda.current_device() == 0
+    o = heed.attention(q, k, v)
+    assert o.device == q.device
+    torch.testing.assert_close(o.to("cuda:0"), expected)
+    with pytest.raises(ValueError, match="one place"):
+        heed.attention(q, k.to("cuda:0"), v)
+
+
+def test_the_cpu_engine_is_not_used_for_gpu_memory():
+    with pytest.raises(heed.Error):
+        heed.attention(*qkv(), engine="cpu")
+
+
+def test_prewarming_compiles_what_is_needed_later():
+    problem = heed.Problem(type="bf16", batch=2, heads=4, head_dims=96, lengths=(100, 130), mask="b:33,0", softcap=7.0)
+    names = heed.prewarm(problem)
+    assert names[0].startswith("cuda/")
+    q, k, v = qkv(dtype=torch.bfloat16, d=96, h=4, h_k=4)
+    begin = time.perf_counter()
+    heed.attention(q, k, v, window=(20, 0), softcap=3.0)
+    assert time.perf_counter() - begin < 0.5

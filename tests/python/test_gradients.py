@@ -1,0 +1,211 @@
+"""Gradients through heed.attention, against fp64 and against eager formulas. Where an engine has no backward pass, backward()
+says so, and the test is skipped with its words."""
+
+import numpy as np
+import pytest
+from conftest import Data, devices
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import heed  # noqa: E402
+import heed._libraries.torch_ops  # noqa: E402
+
+pytestmark = [pytest.mark.parametrize("device", devices()), pytest.mark.filterwarnings("ignore")]
+TOLERANCE = {torch.float32: 3e-5, torch.float16: 2e-2, torch.bfloat16: 1.2e-1}  # of the largest element
+
+
+def leaf(array, device, dtype=torch.float32):
+    return torch.from_numpy(array).to(device, dtype).requires_grad_()
+
+
+def qkv(device, dtype=torch.float32, seed=0, **shape):
+    return [leaf(each, device, dtype) for each in Data(seed).qkv(**{"d": 32, **shape})]
+
+
+def gradients(loss, inputs):
+    try:
+        return torch.autograd.grad(loss, inputs)
+    except heed.UnsupportedError as refusal:
+        pytest.skip(f"no backward pass here: {str(refusal).splitlines()[0]}")
+
+
+def numpy(tensor):
+    return tensor.detach().float().cpu().numpy()
+
+
+def close(got, expected, dtype, name):
+    """NaN in the oracle's result: rows of no sequence, whose gradient is 0."""
+    expected = np.nan_to_num(expected)
+    error = np.abs(numpy(got) - expected).max() / max(np.abs(expected).max(), 1e-3)
+    assert error <= TOLERANCE[dtype], f"{name}: {error:.1e} of the largest element"
+
+
+FEATURES = {
+    "nothing": {},
+    "causal": {"causal": True},
+    "window": {"window": (4, 2)},
+    "soft cap": {"softcap": 2.0},
+    "scale": {"scale": 0.4},
+    "dropout": {"dropout_p": 0.3, "seed": 7},
+    "bool mask": {"mask": Data(9).rng.random((2, 4, 9, 13)) < 0.6},
+    "rows without keys": {"mask": np.arange(9)[:, None] % 3 != np.zeros((1, 13), int)},
+    "lengths": {"seqlens_q": np.array([9, 4], np.int32), "seqlens_k": np.array([5, 13], np.int32)},
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_gradients_of_q_k_and_v(device, name, layout):
+    q, k, v = qkv(device, d_v=24, layout=layout)
+    options = {**FEATURES[name], "layout": layout}
+    on_device = {
+        key: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
+        for key, value in options.items()
+    }
+    o, lse = heed.attention(q, k, v, return_lse=True, **on_device)
+    d_o, d_lse = (torch.from_numpy(Data(3).normal(*each.shape)).to(device) for each in (o, lse))
+    if "seqlens_q" in options:  # rows of no sequence take part in no loss
+        d_o, d_lse = d_o.clone(), d_lse.clone()
+        (d_o if layout == "bshd" else d_o.transpose(1, 2))[1, 4:] = 0
+        d_lse[1, :, 4:] = 0
+        o, lse = torch.where(d_o != 0, o, 0), torch.where(d_lse != 0, lse, 0)
+    finite = torch.isfinite(lse)
+    loss = (o * d_o).sum() + torch.where(finite, lse * d_lse, 0).sum()
+    got = gradients(loss, [q, k, v])
+    d_lse = torch.where(finite, d_lse, 0)
+    expected = heed.oracle_backward(*(numpy(each) for each in (q, k, v)), numpy(d_o), d_lse=numpy(d_lse), **options)
+    for each, want, what in zip(got, expected, ("dq", "dk", "dv")):
+        assert each.shape == want.shape
+        close(each, want, torch.float32, what)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_every_type(device, dtype):
+    q, k, v = qkv(device, dtype, s_q=70, s_k=90, d=64)
+    o = heed.attention(q, k, v, causal=True)
+    d_o = torch.from_numpy(Data(3).normal(*o.shape)).to(device, dtype)
+    got = gradients((o * d_o).sum(), [q, k, v])
+    expected = heed.oracle_backward(*(numpy(each) for each in (q, k, v)), numpy(d_o), causal=True)
+    for each, want, what in zip(got, expected, ("dq", "dk", "dv")):
+        assert each.dtype == dtype
+        close(each, want, dtype, what)
+
+
+@pytest.mark.parametrize("shape", [(13,), (9, 13), (4, 9, 13), (2, 1, 9, 13), (2, 4, 9, 13), (1, 4, 1, 13)])
+def test_gradients_of_a_bias_are_summed_where_it_was_repeated(device, shape):
+    q, k, v = qkv(device)
+    bias = leaf(Data(5).normal(*shape), device)
+    o = heed.attention(q, k, v, bias=bias, causal=True)
+    d_o = torch.from_numpy(Data(3).normal(*o.shape)).to(device)
+    (got,) = gradients((o * d_o).sum(), [bias])
+    expected = heed.oracle_backward(*(numpy(each) for each in (q, k, v)), numpy(d_o), bias=numpy(bias), causal=True)
+    assert got.shape == bias.shape
+    close(got, expected.dbias, torch.float32, "dbias")
+
+
+def test_gradients_of_sinks_and_slopes(device):
+    q, k, v = qkv(device)
+    sink, slopes = leaf(Data(5).normal(4), device), leaf(np.abs(Data(6).normal(4)), device)
+    o = heed.attention(q, k, v, sink=sink, alibi_slopes=slopes)
+    d_o = torch.from_numpy(Data(3).normal(*o.shape)).to(device)
+    got = gradients((o * d_o).sum(), [sink, slopes])
+    arrays = {"sink": numpy(sink), "alibi_slopes": numpy(slopes)}
+    expected = heed.oracle_backward(*(numpy(each) for each in (q, k, v)), numpy(d_o), **arrays)
+    close(got[0], expected.dsink, torch.float32, "dsink")
+    close(got[1], expected.dslopes, torch.float32, "dslopes")
+
+
+def test_gradients_of_packed_sequences(device):
+    data = Data(4)
+    q, k, v = (leaf(data.normal(*shape), device) for shape in ((20, 4, 32), (30, 2, 32), (30, 2, 32)))
+    starts_q, starts_k = (
+        np.array([0, 7, 7, 18], np.int32),
+        np.array([0, 10, 12, 28], np.int32),
+    )  # some rows are nobody's
+    lists = [torch.from_numpy(each).to(device) for each in (starts_q, starts_k)]
+    o = heed.attention_varlen(q, k, v, *lists, 11, 16, causal=True)
+    d_o = torch.from_numpy(Data(3).normal(*o.shape)).to(device)
+    got = gradients((o[:18] * d_o[:18]).sum(), [q, k, v])
+    options = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, "causal": True}
+    expected = heed.oracle_backward(*(numpy(each) for each in (q, k, v)), numpy(d_o), **options)
+    for each, want, what in zip(got, expected, ("dq", "dk", "dv")):
+        close(each, want, torch.float32, what)
+    assert (got[0][18:] == 0).all() and (got[1][28:] == 0).all()
+
+
+def test_a_broadcast_gradient(device):
+    q, k, v = qkv(device)
+    got = gradients(heed.attention(q, k, v).sum(), [q, k, v])
+    ones = np.ones((2, 9, 4, 32), np.float32)
+    expected = heed.oracle_backward(*(numpy(each) for each in (q, k, v)), ones)
+    close(got[2], expected.dv, torch.float32, "dv")
+
+
+def test_compiled_gradients_are_the_same(device):
+    def loss(q, k, v, bias, sink):
+        o, lse = heed.attention(q, k, v, causal=True, bias=bias, sink=sink, return_lse=True)
+        return (o * o).sum() + lse.sum()
+
+    def inputs():
+        return [*qkv(device), leaf(Data(5).normal(4, 9, 13), device), leaf(Data(6).normal(4), device)]
+
+    eager = inputs()
+    expected = gradients(loss(*eager), eager)
+    given = inputs()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for got, want in zip(torch.autograd.grad(compiled(*given), given), expected):
+        torch.testing.assert_close(got, want)
+
+
+def test_torch_checks_the_operators_gradient(device):
+    q, k, v = qkv(device)
+    gradients(heed.attention(q, k, v).sum(), [q])
+    bias = leaf(Data(5).normal(4, 9, 13), device)
+    torch.library.opcheck(
+        torch.ops.heed.fwd, (q, k, v), {"bias": bias, "want_lse": True, "mask_kind": 2, "mask_left": -1}
+    )
+
+
+def test_drop_ins_are_differentiable(device):
+    from heed.compat.flash_attn import flash_attn_func
+    from heed.compat.sdpa import scaled_dot_product_attention as by_heed
+
+    q, k, v = qkv(device, h=4, h_k=4)
+    expected = gradients(heed.attention(q, k, v, causal=True).square().sum(), [q, k, v])
+    for got, want in zip(gradients(flash_attn_func(q, k, v, causal=True).square().sum(), [q, k, v]), expected):
+        torch.testing.assert_close(got, want)
+    turned = [each.transpose(1, 2) for each in (q, k, v)]
+    by_torch = torch.nn.functional.scaled_dot_product_attention
+    exact = torch.autograd.grad(by_torch(*(each.double() for each in turned), is_causal=True).square().sum(), [q, k, v])
+    for got, want in zip(gradients(by_heed(*turned, is_causal=True).square().sum(), [q, k, v]), exact):
+        torch.testing.assert_close(got.double(), want.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_what_autograd_cannot_have_is_refused(device):
+    q, k, v = qkv(device)
+    with pytest.raises(heed.UnsupportedError, match="out="):
+        heed.attention(q, k, v, out=torch.empty_like(q))
+    with torch.no_grad():
+        plan = heed.plan(q, k, v)
+    with pytest.raises(heed.UnsupportedError, match="gradient through q.*forward pass alone"):
+        plan.run(q, k, v)
+    o, _ = torch.ops.heed.fwd(q, k, v)
+    with pytest.raises(heed.UnsupportedError, match="want_lse"):
+        o.sum().backward()
+    (first,) = (
+        torch.autograd.grad(heed.attention(q, k, v).square().sum(), [q], create_graph=True)
+        if device == "cpu"
+        else (None,)
+    )
+    if first is not None:
+        with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
+            first.sum().backward()
+
+
+def test_inputs_changed_after_the_call_are_noticed(device):
+    q, k, v = qkv(device)
+    inner = k * 1
+    o = heed.attention(q, inner, v)
+    inner.add_(1)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        o.sum().backward()

@@ -1,0 +1,166 @@
+"""heed as operators of torch: checked by torch, compiled, exported, traced with fake tensors."""
+
+import pytest
+from conftest import Data, devices
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import heed  # noqa: E402
+import heed._libraries.torch_ops  # noqa: E402
+
+pytestmark = [
+    pytest.mark.parametrize("device", devices()),
+    pytest.mark.filterwarnings("ignore"),
+]
+# The compiler's front and middle; its back writes code for the rest of the program and never looks into an operator.
+BACKEND = "aot_eager"
+
+
+def make(device, *shape, seed=0):
+    return torch.from_numpy(Data(seed).normal(*shape)).to(device)
+
+
+def qkv(device, **shape):
+    return [torch.from_numpy(each).to(device) for each in Data(0).qkv(**shape)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"want_lse": True},
+        {"mask_kind": 2, "mask_left": -1, "want_lse": True, "bhsd": True},
+        {"soft_cap": 2.0, "scale": 0.3, "math": 1},
+    ],
+)
+def test_torch_checks_the_operator(device, options):
+    q, k, v = qkv(device, d_v=24)
+    if options.get("bhsd"):
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    torch.library.opcheck(torch.ops.heed.fwd, (q, k, v), options)
+
+
+def test_torch_checks_the_operator_with_every_tensor(device):
+    q, k, v = qkv(device)
+    tensors = {
+        "bool_mask": make(device, 9, 13) > -1,
+        "block_mask": torch.ones(3, 4, dtype=torch.bool, device=device),
+        "bias": make(device, 4, 9, 13),
+        "alibi_slopes": make(device, 4),
+        "sink": make(device, 4),
+        "seqlen_q": torch.tensor([9, 5], device=device),
+        "seqlen_k": torch.tensor([3, 13], dtype=torch.int32, device=device),
+        "dropout_state": torch.tensor([1, 2], device=device),
+    }
+    # With lengths some rows of the output are not written, and comparing them would compare chance.
+    for left_out in (["seqlen_q"], ["seqlen_q", "dropout_state"]):
+        given = {name: each for name, each in tensors.items() if name not in left_out}
+        dropout = {"dropout_p": 0.5} if "dropout_state" in given else {}
+        torch.library.opcheck(torch.ops.heed.fwd, (q, k, v), {**given, **dropout, "block_q": 4, "block_k": 4})
+
+
+def test_torch_checks_the_packed_operator(device):
+    q, k, v = make(device, 18, 4, 16), make(device, 20, 2, 16), make(device, 20, 2, 16)
+    starts_q = torch.tensor([0, 4, 18], dtype=torch.int32, device=device)
+    starts_k = torch.tensor([0, 15, 20], dtype=torch.int32, device=device)
+    options = {"max_s_q": 14, "max_s_k": 15, "want_lse": True, "mask_kind": 2, "mask_left": 3}
+    torch.library.opcheck(torch.ops.heed.varlen_fwd, (q, k, v, starts_q, starts_k), options)
+
+
+def test_one_graph_without_breaks(device):
+    def layer(q, k, v, bias):
+        o, lse = heed.attention(q * 2, k, v, causal=True, bias=bias, softcap=3.0, return_lse=True)
+        return o + 1, lse
+
+    arguments = (*qkv(device), make(device, 4, 9, 13))
+    expected = layer(*arguments)
+    compiled = torch.compile(layer, fullgraph=True, backend=BACKEND)
+    for got, want in zip(compiled(*arguments), expected):
+        torch.testing.assert_close(got, want)
+
+
+def test_one_graph_of_drop_ins(device):
+    from heed.compat.flash_attn import flash_attn_func
+    from heed.compat.sdpa import scaled_dot_product_attention
+
+    q, k, v = qkv(device)
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32, device=device)
+
+    def layer(q, k, v):
+        by_flash = flash_attn_func(q, k, v, causal=True, window_size=(5, 0))
+        by_sdpa = scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True
+        )
+        packed = heed.attention_varlen(q[0], k[0, :9], v[0, :9], starts, starts, 5, 5)
+        return by_flash, by_sdpa, packed
+
+    for got, want in zip(torch.compile(layer, fullgraph=True, backend=BACKEND)(q, k, v), layer(q, k, v)):
+        torch.testing.assert_close(got, want)
+
+
+def test_other_lengths_do_not_compile_again(device):
+    count = 0
+
+    def counting(graph, inputs):
+        nonlocal count
+        count += 1
+        return graph.forward
+
+    compiled = torch.compile(
+        lambda q, k, v: heed.attention(q, k, v, causal=True), fullgraph=True, backend=counting, dynamic=True
+    )
+    for s in (9, 17, 31, 64):
+        q, k, v = qkv(device, s_q=s, s_k=s + 3)
+        torch.testing.assert_close(compiled(q, k, v), heed.attention(q, k, v, causal=True))
+    assert count == 1
+
+
+def test_dropout_draws_anew_in_each_run_of_a_graph(device):
+    q, k, v = qkv(device)
+    compiled = torch.compile(lambda q, k, v: heed.attention(q, k, v, dropout_p=0.5), fullgraph=True, backend=BACKEND)
+    torch.manual_seed(3)
+    first, second = compiled(q, k, v), compiled(q, k, v)
+    assert not torch.equal(first, second)
+    torch.manual_seed(3)
+    assert torch.equal(compiled(q, k, v), first)
+
+
+def test_out_is_written_by_a_graph(device):
+    q, k, v = qkv(device)
+    out = torch.full_like(q, torch.nan)
+    torch.compile(lambda q, k, v, out: heed.attention(q, k, v, out=out), fullgraph=True, backend=BACKEND)(q, k, v, out)
+    assert torch.equal(out, heed.attention(q, k, v))
+
+
+def test_export(device):
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = torch.nn.Linear(16, 16)
+
+        def forward(self, q, k, v):
+            return heed.attention(self.project(q), k, v, causal=True)
+
+    layer, arguments = Layer().to(device), tuple(qkv(device))
+    exported = torch.export.export(layer, arguments)
+    assert any("heed.fwd" in str(node.target) for node in exported.graph.nodes)
+    with torch.no_grad():
+        torch.testing.assert_close(exported.module()(*arguments), layer(*arguments))
+
+
+def test_fake_tensors_have_shapes_and_no_memory(device):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q = torch.empty(2, 9, 4, 16, device=device)
+        o, lse = heed.attention(q, q, q, return_lse=True)
+        assert type(o) is type(q) and o.shape == q.shape and lse.shape == (2, 4, 9) and lse.dtype == torch.float32
+
+
+def test_what_a_graph_cannot_hold_is_refused(device):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q = torch.empty(2, 9, 4, 16, device=device)
+        with pytest.raises(heed.UnsupportedError, match="dropout_state"):
+            heed.attention(q, q, q, dropout_p=0.5, seed=1)
