@@ -4,9 +4,11 @@
     python bench/compare_torch.py                     # everything, 1 thread and all threads; writes bench/results/
     python bench/compare_torch.py --quick --threads=2 # a few small rows, to see that it works
     python bench/compare_torch.py --filter='bf16*causal'
+    python bench/compare_torch.py --backward --threads=2
 
 Needs torch in the Python that runs it, and build/lib/libheed.so ('make build'). Correctness comes first: both are compared with
-an fp64 computation of sampled rows before anything is timed, and a wrong result ends the run with exit code 1.
+an fp64 computation of sampled rows (--backward: of the first head) before anything is timed, and a wrong result ends the run
+with exit code 1.
 """
 
 import argparse
@@ -67,7 +69,19 @@ def all_rows():
     return rows
 
 
-def small_rows():
+def backward_rows():
+    rows = []
+    for group, causal in (("full", False), ("causal", True)):
+        for type_name in TYPES:
+            for d in (64, 128):
+                for h, s in ((8, 1024), (8, 2048), (1, 4096)):
+                    rows.append(Row(group, type_name, 1, h, h, s, s, d, causal))
+    return rows
+
+
+def small_rows(backward):
+    if backward:
+        return [Row("full", "f32", 1, 2, 2, 256, 256, 64, False), Row("causal", "bf16", 1, 2, 2, 256, 256, 128, True)]
     return [
         Row("full", "f32", 1, 2, 2, 256, 256, 64, False),
         Row("causal", "bf16", 1, 2, 2, 256, 256, 128, True),
@@ -115,6 +129,50 @@ class Contest:
         return ours, theirs, 2 * theirs + self.unit * exact.abs().max().item()
 
 
+class BackwardContest:
+    """The same of the gradients: torch's from its autograd, on the graph of one forward pass."""
+
+    def __init__(self, row, heed):
+        dtype, data_type, self.unit = TYPES[row.type_name]
+        generator = torch.Generator().manual_seed(11939)
+        make = lambda heads, s: torch.randn(row.b, heads, s, row.d, generator=generator).to(dtype)
+        self.row, self.heed = row, heed
+        self.inputs = [make(row.h, row.s), make(row.h_k, row.s_k), make(row.h_k, row.s_k)]
+        self.d_o = make(row.h, row.s)
+        o, lse = torch.empty_like(self.d_o), torch.empty(row.b, row.h, row.s)
+        self.gradients = [torch.full_like(each, math.nan) for each in self.inputs]
+        self.kept = (o, lse)
+        forward = heed.args(*self.inputs, o, data_type, row.causal)
+        self.args = heed.backward_args(forward, lse, self.d_o, *self.gradients, data_type)
+        heed.forward(forward)
+        self.kernel = heed.backward_kernel(self.args)
+        self.leaves = [each.clone().requires_grad_() for each in self.inputs]
+        self.o = torch.nn.functional.scaled_dot_product_attention(
+            *self.leaves, is_causal=row.causal, enable_gqa=row.h != row.h_k
+        )
+
+    def run_heed(self):
+        self.heed.backward(self.args)
+        return self.gradients
+
+    def run_torch(self):
+        return torch.autograd.grad(self.o, self.leaves, self.d_o, retain_graph=True)
+
+    def errors(self):
+        """Largest errors of heed's and torch's gradients of the first head, and what is allowed."""
+        row = self.row
+        q, k, v = (each[:, :1].double().requires_grad_() for each in self.inputs)
+        mask = torch.arange(row.s_k)[None, :] > torch.arange(row.s)[:, None] if row.causal else None
+        scores = q @ k.transpose(2, 3) / math.sqrt(row.d)
+        scores = scores if mask is None else scores.masked_fill(mask, -math.inf)
+        exact = torch.autograd.grad(scores.softmax(-1) @ v, (q, k, v), self.d_o[:, :1].double())
+        distance = lambda found: max(
+            (got[:, :1].double() - right).abs().nan_to_num(math.inf).max().item() for got, right in zip(found, exact)
+        )
+        ours, theirs = distance(self.run_heed()), distance(self.run_torch())
+        return ours, theirs, 3 * theirs + self.unit * max(each.abs().max().item() for each in exact)
+
+
 def timed(function, count):
     begin = time.perf_counter()
     for _ in range(count):
@@ -122,8 +180,9 @@ def timed(function, count):
     return (time.perf_counter() - begin) / count
 
 
-def contest(row, heed, rounds, peak):
-    this = Contest(row, heed)
+def contest(row, heed, rounds, peak, backward):
+    this = BackwardContest(row, heed) if backward else Contest(row, heed)
+    flops, size = (2.5 * row.flops(), 2 * row.bytes()) if backward else (row.flops(), row.bytes())
     error, torch_error, allowed = this.errors()
     peers = {"heed": this.run_heed, "torch": this.run_torch}
     counts = {name: max(1, math.ceil(SHORTEST / max(timed(run, 1), 1e-7))) for name, run in peers.items()}
@@ -137,7 +196,7 @@ def contest(row, heed, rounds, peak):
             times[name].append(timed(peers[name], counts[name]))
     best = {name: min(each) for name, each in times.items()}
     median = {name: sorted(each)[len(each) // 2] for name, each in times.items()}
-    rate = row.flops() / best["heed"]
+    rate = flops / best["heed"]
     return {
         "row": row.name(),
         "group": row.group,
@@ -149,8 +208,8 @@ def contest(row, heed, rounds, peak):
         "torch_median_ms": median["torch"] * 1e3,
         "ratio": best["torch"] / best["heed"],
         "heed_gflops": rate * 1e-9,
-        "torch_gflops": row.flops() / best["torch"] * 1e-9,
-        "heed_gb_s": row.bytes() / best["heed"] * 1e-9,
+        "torch_gflops": flops / best["torch"] * 1e-9,
+        "heed_gb_s": size / best["heed"] * 1e-9,
         "peak_gflops": best_peak * 1e-9,
         "of_peak": rate / best_peak if best_peak else None,
         "heed_error": error,
@@ -215,7 +274,7 @@ def summary(results):
 
 def markdown(report):
     text = [
-        "# heed against PyTorch on the CPU",
+        "# heed against PyTorch on the CPU" + (", backward" if report["backward"] else ""),
         "",
         f"{report['cpu']}, {report['isa']}, torch {report['torch']}, heed {report['heed']}, {report['date'][:10]}. "
         f"Best of {report['rounds']} runs of each, taking turns in one process; torch / heed above 1: heed is faster.",
@@ -247,8 +306,9 @@ def parse_arguments():
     parser.add_argument("--isa", default=None, help="highest level of heed: baseline, avx2, avx512, avx512bf16, amx")
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/lib/libheed.so")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results")
-    parser.add_argument("--name", default=None, help="of the two files in --out; default: compare_torch-<isa>")
+    parser.add_argument("--name", default=None, help="of the two files in --out; default: compare_torch-<isa>, compare_torch_backward-<isa>")
     parser.add_argument("--quick", action="store_true", help="a few small rows")
+    parser.add_argument("--backward", action="store_true", help="the gradients")
     arguments = parser.parse_args()
     available = len(os.sched_getaffinity(0))
     wanted = arguments.threads.split(",") if arguments.threads else sorted({1, available})
@@ -258,7 +318,7 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
-    rows = small_rows() if arguments.quick else all_rows()
+    rows = small_rows(arguments.backward) if arguments.quick else backward_rows() if arguments.backward else all_rows()
     rows = [row for row in rows if fnmatch.fnmatch(row.name(), f"*{arguments.filter}*")]
     if not rows:
         sys.exit(f"compare_torch: no row matches '{arguments.filter}'")
@@ -272,7 +332,7 @@ def main():
         isa, version = heed.isa(), heed.version()
         peak = peak_function(isa, threads)
         for row in rows:
-            result = {"threads": threads, **contest(row, heed, arguments.rounds, peak)}
+            result = {"threads": threads, **contest(row, heed, arguments.rounds, peak, arguments.backward)}
             results.append(result)
             print("  ".join(f"{cell:<34}" if n == 0 else f"{cell:>9}" for n, cell in enumerate(cells(result))), flush=True)
         heed.close()
@@ -285,6 +345,7 @@ def main():
         "heed": version,
         "torch": torch.__version__,
         "rounds": arguments.rounds,
+        "backward": arguments.backward,
         "load_average": load,
         "rows": results,
     }
@@ -292,7 +353,7 @@ def main():
     for group, type_name, threads, mean, low, high in summary(results):
         print(f"{group:<8}{type_name:<6}{threads:>2} threads   torch / heed {mean:.2f}  ({low:.2f} to {high:.2f})")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    name = arguments.name or f"compare_torch-{isa}"
+    name = arguments.name or f"compare_torch{'_backward' if arguments.backward else ''}-{isa}"
     (arguments.out / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
     (arguments.out / f"{name}.md").write_text(markdown(report))
     print(f"\n{arguments.out / name}.md, .json")

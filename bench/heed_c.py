@@ -78,6 +78,11 @@ def view(tensor, data_type):
     return Tensor(tensor.data_ptr(), data_type, 4, sizes, (ctypes.c_int64 * 4)(step_b, step_s, step_h, step_d))
 
 
+def lse_view(tensor):
+    """[b, h, s] of f32."""
+    return Tensor(tensor.data_ptr(), F32, 3, (ctypes.c_int64 * 4)(*tensor.shape), (ctypes.c_int64 * 4)(*tensor.stride()))
+
+
 class Heed:
     """A context of libheed.so with so many threads."""
 
@@ -112,6 +117,9 @@ class Heed:
     def kernel(self, args):
         return json.loads(self.text(self.lib.heed_explain_json, ctypes.byref(args), None))["chosen"]["name"]
 
+    def backward_kernel(self, args):
+        return json.loads(self.text(self.lib.heed_backward_explain_json, ctypes.byref(args), None))["chosen"]["name"]
+
     def isa(self):
         """The highest level that this context runs here."""
         order = ["baseline", "avx2", "avx512", "avx512bf16", "amx"]
@@ -128,6 +136,18 @@ class Heed:
 
     def forward(self, args):
         self.check(self.lib.heed_forward(self.context, ctypes.byref(args), None))
+
+    @staticmethod
+    def backward_args(forward, lse, d_o, dq, dk, dv, data_type):
+        """`forward` as args() made it; it is kept alive by what is returned."""
+        forward.lse = lse_view(lse)
+        args = BackwardArgs(struct_size=ctypes.sizeof(BackwardArgs), forward=ctypes.pointer(forward))
+        for name, tensor in (("d_o", d_o), ("dq", dq), ("dk", dk), ("dv", dv)):
+            setattr(args, name, view(tensor, data_type))
+        return args
+
+    def backward(self, args):
+        self.check(self.lib.heed_backward(self.context, ctypes.byref(args), None))
 
     def forward_on_stream(self, args, stream):
         options = RunOptions(struct_size=ctypes.sizeof(RunOptions), stream=stream)

@@ -109,7 +109,7 @@ done
 export OUT=${OUT:-$pack/out}
 mkdir -p "$OUT"
 unpack
-export PYTHONPATH=$site HEED_CACHE_DIR=${HEED_CACHE_DIR:-$pack/cache} HEED_SOURCE=$root PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$site HEED_CACHE_DIR=${HEED_CACHE_DIR:-${TMPDIR:-/tmp}/heed-gpu-suite-cache} HEED_SOURCE=$root PYTHONDONTWRITEBYTECODE=1
 export -f tests suite transformers examples compare
 export root python
 {

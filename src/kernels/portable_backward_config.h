@@ -189,7 +189,7 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     c.block = 32;
     c.step = heavy ? 16 : 32;
   } else if (part == BackwardPart::queries) {
-    c.step = width <= 64 ? 32 : width <= 128 ? 64 : c.d <= 192 ? 32 : 16;
+    c.step = width <= 64 ? 32 : width <= 128 ? 64 : c.d <= 192 && !(tight && crowded(features)) ? 32 : 16;
     if (width <= 64 && !crowded(features)) c.warps = 4, c.warp_rows = 32;
   } else if (part == BackwardPart::keys_values && width <= 64) {
     c.step = crowded(features) ? 32 : 64;

@@ -131,6 +131,26 @@ BACKWARD(museum_20_a_NaN_in_what_nobody_sees_reaches_no_gradient) {
       }
 }
 
+BACKWARD(museum_20_a_NaN_in_a_hidden_pair_reaches_no_gradient_of_the_others) {
+  for (const DataType type : {f32, bf16})
+    for (const int tensor : {0, 1, 2, 3})
+      for (const std::int64_t row : {3, 37, 65}) {
+        Case c = small_backward();
+        c.type = type;
+        c.b = 1, c.s_q = {70}, c.s_k = {70};
+        c.mask = Mask::causal();
+        Buffers buffers(c);
+        const BackwardArgs& args = buffers.backward_args();
+        const TensorView& view = tensor == 0   ? args.forward.q
+                                 : tensor == 1 ? args.d_o
+                                 : tensor == 2 ? args.forward.k
+                                               : args.forward.v;
+        core::store(const_cast<void*>(view.data), type, row * view.stride(1) + view.stride(2) + 3, NAN);
+        buffers.remember_inputs();
+        expect_matches_oracle(buffers, "NaN in tensor " + std::to_string(tensor));
+      }
+}
+
 BACKWARD(each_feature_has_the_right_gradients) {
   for (const DataType type : {f32, bf16}) {
     const auto check = [&](auto change) {

@@ -87,6 +87,42 @@ HEED_NOINLINE void add_outer_product(const float* a, long a_row, const float* b,
                  [&]<int N>() { add_outer<N, Dot>(a, a_row, b + column, c + column, pitch, keys, terms); });
 }
 
+/// Whether all elements of these rows are finite: infinities and NaN must not meet the zeros of hidden pairs.
+HEED_NOINLINE bool all_finite(const Plane& plane, int dim, int64_t first, int count) {
+  F zeros = zero();  // x * 0 is 0 unless x is infinite or NaN
+  for (int64_t row = first; row < first + count; ++row)
+    for (int c = 0; c < dim; c += kLanes)
+      zeros = fma(load_elements(address(plane, 0, row, c), plane.type, smaller(dim - c, kLanes)), zero(), zeros);
+  return sum_lanes(zeros) == 0.f;
+}
+
+/// add_outer_product() with f32 weights [keys][kStrip], pair by pair: a weight of 0 touches nothing.
+HEED_NOINLINE void add_outer_carefully(const float* weights, const Plane& plane, int dim, int64_t row, int rows,
+                                       float* c, int pitch, int keys) {
+  for (int key = 0; key < keys; ++key, weights += kStrip, c += pitch)
+    for (int r = 0; r < rows; ++r) {
+      if (weights[r] == 0.f) continue;
+      const F weight = broadcast(weights[r]);
+      for (int column = 0; column < dim; column += kLanes) {
+        const F x = load_elements(address(plane, 0, row + r, column), plane.type, smaller(dim - column, kLanes));
+        store(c + column, fma(weight, x, load(c + column)));
+      }
+    }
+}
+
+/// Likewise dq [d][kStrip] += K^T dS^T, for keys of the caller's K.
+HEED_NOINLINE void add_dq_carefully(const ForwardJob& job, const float* ds, int first, int keys, float* dq) {
+  for (int key = 0; key < keys; ++key, ds += kStrip)
+    for (int c = 0; c < job.d; ++c) {
+      const F k = broadcast(load_element(address(job.k, 0, first + key, c), job.k.type));
+      for (int v = 0; v < kVectors; ++v) {
+        float* const to = dq + static_cast<long>(c) * kStrip + v * kLanes;
+        const F x = load(ds + v * kLanes);
+        store(to, select(equal(x, zero()), load(to), fma(k, x, load(to))));
+      }
+    }
+}
+
 struct BackwardScratch {
   StripWindows* windows;
   LaneFeatures* lanes;
@@ -102,6 +138,7 @@ struct BackwardScratch {
   float* dq;                      // [round4(d)][kStrip]
   float* bias;                    // [kKeyBlock][kStrip]
   BlockBits *mask_bits, *drop_bits;
+  bool* finite;       // of K, for each block
   long panel_floats;  // of a block
 
   template <bool Dot>
@@ -135,6 +172,7 @@ struct BackwardScratch {
     scratch.dv = floats(static_cast<long>(kBackwardChunk) * pitch_v);
     scratch.dq = floats(static_cast<long>(round_up(d, kRows)) * kStrip);
     scratch.bias = floats(kKeyBlock * kStrip);
+    scratch.finite = reinterpret_cast<bool*>(take(kBackwardChunk / kKeyBlock));
     scratch.mask_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
     scratch.drop_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
     return offset;
@@ -185,8 +223,9 @@ class Backward {
     k_as_values.d_v = job.d;
     for (int block = 0; block * kKeyBlock < keys; ++block) {
       const int count = smaller(kKeyBlock, keys - block * kKeyBlock);
-      Unit::pack_values(k_as_values, first + block * kKeyBlock, count, round_up(count, Unit::kKeyStep),
-                        scratch_.k_panels + block * scratch_.panel_floats);
+      scratch_.finite[block] =
+          Unit::pack_values(k_as_values, first + block * kKeyBlock, count, round_up(count, Unit::kKeyStep),
+                            scratch_.k_panels + block * scratch_.panel_floats);
     }
     __builtin_memset(scratch_.dk, 0, sizeof(float) * static_cast<size_t>(padded) * static_cast<size_t>(pitch_));
     __builtin_memset(scratch_.dv, 0, sizeof(float) * static_cast<size_t>(padded) * static_cast<size_t>(pitch_v_));
@@ -223,6 +262,7 @@ class Backward {
       pack_rows<false>(job.q, job.d, row, rows, kStrip, pitch_, scratch_.q_rows);
       pack_rows<false>(job_.d_o, job.d_v, row, rows, kStrip, pitch_v_, scratch_.do_rows);
     }
+    rows_finite_ = all_finite(job.q, job.d, row, rows) && all_finite(job_.d_o, job.d_v, row, rows);
     __builtin_memset(scratch_.dq, 0, sizeof(float) * static_cast<size_t>(round_up(job.d, kRows)) * kStrip);
     for (int block = 0; block * kKeyBlock < keys; ++block)
       add_block(row, rows, first, block, smaller(kKeyBlock, keys - block * kKeyBlock));
@@ -262,7 +302,13 @@ class Backward {
                  .factor = factor_},
                 begin, count, scratch_.s, scratch_.dp);
     }
-    add_products(block, low, count, padded, at);
+    if (scratch_.finite[block] && rows_finite_) {
+      add_products(block, low, count, padded, at);
+    } else {
+      add_dq_carefully(job, scratch_.dp, begin, there, scratch_.dq);
+      add_outer_carefully(scratch_.s, job_.d_o, job.d_v, row, rows, scratch_.dv + at * pitch_v_, pitch_v_, there);
+      add_outer_carefully(scratch_.dp, job.q, job.d, row, rows, scratch_.dk + at * pitch_, pitch_, there);
+    }
   }
 
   void add_products(int block, int low, int count, int padded, long at) {
@@ -321,6 +367,7 @@ class Backward {
   const int words_, words_v_, pitch_, pitch_v_;
   const bool features_;
   float query_scale_ = 1.f, factor_ = 1.f;
+  bool rows_finite_ = true;  // of Q and dO, for the strip
   BackwardScratch scratch_;
 };
 

@@ -1,0 +1,99 @@
+"""heed bwd: the gradients, checked and reported one by one."""
+
+import json
+import re
+
+import pytest
+from conftest import SMALL, UNSUPPORTED, USAGE, VALID, WRONG
+
+FIGURES = r"\d+\.\d+ ms, \d+\.\d+ TFlops, \d+\.\d+ GB/s"
+
+
+def test_the_result_is_one_line_with_sizes_figures_and_the_verdict(ok):
+    first = ok("bwd", *SMALL, "-mask=b", "-prec=bf16", "-engine=cpu").splitlines()[0]
+    assert re.fullmatch(
+        r"\[bwd\|bf16\|batch\|bhsd\] b:1, h:2/2, s:33/33, d:16/16, scale:0\.25, bias:n, dbias:0, p_drop:0, "
+        r"deterministic:0, mask:b, v:r, " + FIGURES + ", valid:y",
+        first,
+    ), first
+
+
+@pytest.mark.parametrize(
+    "arguments, gradients",
+    [
+        ((), ["dq", "dk", "dv"]),
+        (("-bias=e:1", "-dbias=1"), ["dq", "dk", "dv", "dbias"]),
+        (("-bias=a", "-slope_grad=1"), ["dq", "dk", "dv", "dslopes"]),
+        (("-sink_grad=1",), ["dq", "dk", "dv", "dsink"]),
+        (("-sink_grad=1", "-init_sink=2", "-dlse=1", "-p_drop=0.2", "-logits_soft_cap=5"), ["dq", "dk", "dv", "dsink"]),
+        (("-mode=1", "-b=3", "-s=5,0,17", "-deterministic=1"), ["dq", "dk", "dv"]),
+        (("-prec=bf16", "-dq_acc=16", "-do_layout=bshd", "-grad_layout=bshd"), ["dq", "dk", "dv"]),
+    ],
+)
+def test_the_maximum_error_of_each_gradient_is_reported_with_its_place(ok, arguments, gradients):
+    words = [word for word in SMALL if word.split("=")[0] not in {each.split("=")[0] for each in arguments}]
+    second = ok("bwd", *words, *arguments, "-engine=cpu").splitlines()[1]
+    assert re.findall(r"(d\w+) \S+ at \([\d, ]+\), allowed", second) == gradients, second
+
+
+def test_a_wrong_element_is_found_and_the_line_that_repeats_it_printed(heed):
+    done = heed("bwd", *SMALL, "-engine=cpu", "-spoil=1")
+    assert done.returncode == WRONG
+    assert "valid:n" in done.stdout and "dq at (0, 0, 0, 0) is" in done.stdout
+    assert re.search(r"again: heed bwd .*-s=33", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (("-dbias=1",), "-dbias=1 : there is no bias; give -bias=e, too."),
+        (("-dbias=1", "-bias=a"), "there is no bias"),
+        (("-slope_grad=1",), "there is no ALiBi"),
+        (("-sink_grad=1", "-init_sink=0"), "there is no sink"),
+        (("-prec=fp32", "-dq_acc=16"), "q is fp32"),
+        (("-deterministic=2",), "takes 0 or 1"),
+        (("-lse=1",), "lse"),
+        (("-randval=1",), "randval"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(heed, arguments, text):
+    done = heed("bwd", *SMALL, *arguments)
+    assert done.returncode == USAGE
+    assert text in done.stderr, done.stderr
+
+
+def test_a_record_is_replayed(heed, ok, tmp_path):
+    record = tmp_path / "run.json"
+    ok("bwd", *SMALL, "-engine=cpu", "-mask=b", "-json=1", f"-jsonfile={record}")
+    written = json.loads(record.read_text())
+    assert written["command"].startswith("heed bwd ") and written["valid"]
+    assert written["case"]["op"] == "bwd" and written["problem"]["operation"] == "backward"
+    assert 0 <= written["dk_max_error"] <= written["dk_tolerance"]
+    text = ok("replay", str(record))
+    assert text.startswith("[bwd|") and "recorded:" in text
+
+
+def test_explain_and_kernels_know_the_backward_pass(ok):
+    text = ok("explain", "-op=bwd", *SMALL, "-engine=cpu")
+    assert re.search(r"^kernel +cpu/\w+/bwd_", text, re.M)
+    assert "[bwd|" in text
+    names = ok("kernels", "--engine=cpu", "--names").split()
+    assert "cpu/baseline/bwd_tile_f32" in names
+    assert "cpu/baseline/bwd_tile_f32" in ok("kernels", "--names", "--filter=dbias").split()
+    assert "cpu/baseline/fwd_tile_f32" not in ok("kernels", "--names", "--filter=dbias").split()
+
+
+def test_fuzz_checks_gradients(ok, heed):
+    assert "all valid" in ok("fuzz", "--op=bwd", "--engine=cpu", "--cases=20")
+    done = heed("fuzz", "--op=bwd", "--engine=cpu", "--cases=3", "--spoil")
+    assert done.returncode == WRONG and "heed bwd " in done.stdout
+
+
+def test_bench_measures_gradients(ok):
+    text = ok("bench", "cpu", "-op=bwd", "--quick", "-engine=cpu", "--filter=full*1024*d64")
+    assert "bwd fp32" in text
+
+
+def test_a_forward_kernel_cannot_be_named(heed):
+    done = heed("bwd", *SMALL, "-kernel=cpu/baseline/fwd_tile_f32")
+    assert done.returncode in (USAGE, UNSUPPORTED) and "family" in done.stderr
