@@ -59,7 +59,7 @@ def test_the_readme_c_lines_compile_and_run(tmp_path):
 
 def test_the_readme_gpu_lines_compile(tmp_path):
     """They are compiled and linked, and run only where there is a GPU to have memory on: not here."""
-    (lines,) = [block for block in code_blocks(ROOT / "README.md", "cpp") if "int main" not in block]
+    (lines,) = [block for block in code_blocks(ROOT / "README.md", "cpp") if "run_on_stream" in block]
     program = (
         "#include <heed/heed.hpp>\n#include <cstddef>\n"
         "static int cudaMalloc(void**, std::size_t) { return 0; }\n"
@@ -67,6 +67,19 @@ def test_the_readme_gpu_lines_compile(tmp_path):
         "void on_gpu(const void* q, const void* k, const void* v, void* o, void* stream) {\n"
         f"const std::int64_t b = 1, s = 256, h = 8, h_k = 2, d = 64;\n{lines}}}\n"
         "int main(int count, char**) { if (count > 1) on_gpu(nullptr, nullptr, nullptr, nullptr, nullptr); }\n"
+    )
+    build_and_run(os.environ.get("CXX", "c++"), program, ".cpp", ["-std=c++20"], tmp_path)
+
+
+def test_the_readme_gradient_lines_compile_and_run(tmp_path):
+    (lines,) = [block for block in code_blocks(ROOT / "README.md", "cpp") if "heed::backward" in block]
+    program = (
+        "#include <heed/heed.hpp>\n#include <vector>\n"
+        "int main() {\n  const std::int64_t b = 1, s = 16, h = 4, h_k = 2, d = 8;\n"
+        "  std::vector<float> memory(16 * 512, 0.5f);\n"
+        "  float *q = memory.data(), *k = q + 512, *v = k + 512, *o = v + 512, *lse = o + 512, *d_o = lse + 512, *dq = d_o + 512,\n"
+        "        *dk = dq + 512, *dv = dk + 512;\n"
+        f"{lines}  return dv[0] > 0 ? 0 : 1;\n}}\n"
     )
     build_and_run(os.environ.get("CXX", "c++"), program, ".cpp", ["-std=c++20"], tmp_path)
 
