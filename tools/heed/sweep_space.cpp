@@ -34,8 +34,10 @@ const std::map<std::string, std::vector<int>>& inaccurate_values() {
 }
 constexpr std::string_view kUsual = "warpgroups,tile_k,stages,turns,lazy_maximum";
 
-/// The rule, without the figures behind it.
-std::string rule_of(const std::string& broken) { return broken.substr(0, broken.find("; this takes")); }
+/// The rule, without the figures that broken_limit() puts behind it.
+std::string rule_of(const std::string& broken) {
+  return broken.substr(0, std::min(broken.find("; this takes"), broken.find("; they take")));
+}
 
 class Collector {
  public:
