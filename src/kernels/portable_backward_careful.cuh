@@ -90,8 +90,8 @@ struct PackedRows {
 /// dQ of rows first_row to first_row + 15. It finds its sequence anew, so that nothing of it is kept for this.
 /// `place` of (head, i) tells where the row's LSE and D are.
 template <ForwardFeatures F, class T, class Input, class Output, int kColumns, class Place>
-HEED_DEVICE void careful_queries(const BackwardParams& bp, int batch, int head, int first_row, int first_column, int lane,
-                                 const Place& place) {
+HEED_DEVICE void careful_queries(const BackwardParams& bp, int batch, int head, int first_row, int first_column,
+                                 int lane, const Place& place) {
   const ForwardParams& p = bp.forward;
   const Sequence q = sequence_of<F>(p, batch);
   const Rows<Input> to = rows_to<Input>(bp.dq, bp.dq_steps, batch, head, q.q_row, q.s_q, p.d);
@@ -124,8 +124,8 @@ HEED_DEVICE void careful_queries(const BackwardParams& bp, int batch, int head, 
 
 /// dK (kKeys) or dV of keys first_key to first_key + 15.
 template <bool kKeys, ForwardFeatures F, class T, class Input, class Output, int kColumns, class Place>
-HEED_DEVICE void careful_keys(const BackwardParams& bp, int batch, int kv_head, int first_key, int first_column, int lane,
-                              const Place& place) {
+HEED_DEVICE void careful_keys(const BackwardParams& bp, int batch, int kv_head, int first_key, int first_column,
+                              int lane, const Place& place) {
   const ForwardParams& p = bp.forward;
   const Sequence q = sequence_of<F>(p, batch);
   const Rows<Input> to = kKeys ? rows_to<Input>(bp.dk, bp.dk_steps, batch, kv_head, q.k_row, q.s_k, p.d)
