@@ -296,11 +296,12 @@ struct WideMath {
   template <bool kKeys>
   __device__ __forceinline__ void store(u32 tile_count, const TensorMap* map, const MapSteps& map_steps, void* out,
                                         const Steps& steps, int columns, float factor) {
+    const u32 lane = fresh(this->lane), warp = fresh(this->warp);  // nothing of this is kept through the loop
     const volatile KeyTile& slot = works[tile_count & 1];  // written again only after the tile behind the next
     const int first_key = slot.tile * C.kTileK + int(warp) * 16, rows = slot.s_k - first_key;
     const int head = slot.head, batch = slot.batch, k_row = slot.k_row;
     if (F.hides() && holds_no_number(sum)) {
-      careful_keys<kKeys, F, T, T, T, C.d>(params, batch, head, first_key, 0, lane,
+      careful_keys<kKeys, F, T, T, T, C.d>(params, fresh(batch), fresh(head), first_key, 0, lane,
                                            BlockRows<C>{params, slot.row_block});
       return;
     }
