@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
 import struct
 
 import pytest
-from conftest import UNSUPPORTED, USAGE, VALID
+from conftest import UNSUPPORTED, USAGE, VALID, not_when_instrumented
 
 
 def entry(kernel, arch="sm_90a", code=b"\x7fELF code", nvrtc=(13, 0)):
@@ -133,7 +132,7 @@ def test_an_empty_cache_cannot_be_exported(refused, tmp_path):
     assert not (tmp_path / "pack").exists()
 
 
-@pytest.mark.skipif(os.environ.get("HEED_TEST_SCALE") == "small", reason="compiles a whole profile: minutes under a sanitizer")
+@not_when_instrumented
 def test_prewarm_says_what_it_did(heed, tmp_path):
     done = heed("cache", "prewarm", "-sm=90", "-profile=flash", "-j2", env=where(tmp_path / "cache"), timeout=600)
     if done.returncode == UNSUPPORTED:
