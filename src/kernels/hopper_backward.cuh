@@ -13,10 +13,10 @@
 #pragma once
 
 #include "hopper_backward_config.h"
+#include "hopper_backward_copies.cuh"
 #include "hopper_backward_tiles.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
-#include "ring.cuh"
 #include "wgmma.cuh"
 
 namespace heed::kernels {
@@ -129,77 +129,6 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
   tma_store_wait<0>();
 }
 
-/// Copies the tiles of this thread block into shared memory. One thread.
-template <HopperBackwardConfig C>
-HEED_DEVICE void copy_tiles(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
-                            const TensorMap& map_v, const BackwardParams& p, const BackwardBarriers<C>& bar,
-                            volatile KeyTile* works, u32 base) {
-  const u64 once = drop_from_l2(), keep = keep_in_l2();
-  const i64 blocks_of_head = p.row_space / C.tile_q;
-  Ring<C.kStages> q, o;
-  KeyTileSearch<C> search;
-  int tile = blockIdx.x;
-#pragma unroll 1
-  for (u32 tile_count = 0;; ++tile_count) {
-    const u32 phase = tile_count & 1;
-    KeyTile work{};
-    const bool done = !search.find(p, tile, work);
-    auto load = [&](u32 to, const TensorMap* map, u32 barrier, int row, int head, int batch, u32 panel,
-                    u64 policy) __attribute__((always_inline)) {
-#pragma unroll
-      for (int i = 0; i < C.panels(); ++i) tma_load(to + i * panel, map, barrier, i * 64, row, head, batch, policy);
-    };
-    auto load_q = [&](int block, int head) __attribute__((always_inline)) {
-      mbarrier_wait(bar.q_empty + 8 * q.stage, q.phase ^ 1);
-      const u32 barrier = bar.q_full + 8 * q.stage;
-      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
-      load(base + C.q_at() + q.stage * C.q_bytes(), &map_q, barrier, work.q_row + block * C.tile_q,
-           head * p.q_map.head, work.batch * p.q_map.batch, C.tile_q * 128, keep);
-      bulk_load(base + C.lse_at() + q.stage * (C.tile_q * 4),
-                p.row_lse + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
-      q.next();
-    };
-    auto load_o = [&](int block, int head) __attribute__((always_inline)) {
-      mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
-      const u32 barrier = bar.o_full + 8 * o.stage;
-      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
-      load(base + C.o_at() + o.stage * C.q_bytes(), &map_do, barrier, work.q_row + block * C.tile_q,
-           head * p.d_o_map.head, work.batch * p.d_o_map.batch, C.tile_q * 128, keep);
-      bulk_load(base + C.dot_at() + o.stage * (C.tile_q * 4),
-                p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
-      o.next();
-    };
-    u32 ticket = 0;
-    TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
-    if (!done) {
-      ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
-      load_q(step.block, step.head);
-      mbarrier_wait(bar.v_empty, phase ^ 1);
-      mbarrier_arrive_expect(bar.v_full, C.k_bytes());
-      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, work.head * p.v_map.head,
-           work.batch * p.v_map.batch, C.kTileK * 128, once);
-      load_o(step.block, step.head);
-    }
-    mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
-    works[phase].set(work, done);
-    if (done) {
-      mbarrier_arrive(bar.k_full);
-      break;
-    }
-    mbarrier_arrive_expect(bar.k_full, C.k_bytes());
-    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, work.head * p.k_map.head,
-         work.batch * p.k_map.batch, C.kTileK * 128, once);
-    const int steps = (work.end_block - work.first_block) * p.forward.group;
-#pragma unroll 1
-    for (int i = 1; i < steps; ++i) {
-      step.next();
-      load_q(step.block, step.head);
-      load_o(step.block, step.head);
-    }
-    tile = int(gridDim.x + ticket);
-  }
-}
-
 template <HopperBackwardConfig C>
 HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
                                  const TensorMap& map_v, const TensorMap& map_dk, const TensorMap& map_dv,
@@ -209,7 +138,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   static constexpr ForwardFeatures F = C.features;
   constexpr int kM = C.tile_q, kN = C.kTileK;
   constexpr bool kAhead = C.pipeline == BackwardPipeline::ahead;
-  constexpr u32 kMeeting = 1, kZeroing = 2;  // named barriers of both math warpgroups
+  constexpr u32 kMeeting = 1;  // a named barrier of both math warpgroups
   const ForwardParams& p = params.forward;
 
   extern __shared__ __align__(1024) u8 heed_shared[];
@@ -232,7 +161,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     const u32 role = warp_uniform(threadIdx.x / 32);
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
-      copy_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
+      copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
     } else {
       add_dq<C>(params, bar, works, base, role - 1);
     }
@@ -307,26 +236,15 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     wgmma_commit();
   };
 
-  // Rows [first, rows) of a tile of `rows` rows are not the sequence's: zeros, so that 0 * NaN is not made of them. Both
-  // warpgroups come by here.
-  auto zero_rows = [&](u32 at, int first, int rows) __attribute__((always_inline)) {
-    const int thread = threadIdx.x - 128;
-    const int chunks = (rows - first) * 8 * C.panels();
-#pragma unroll 1
-    for (int i = thread; i < chunks; i += 256)
-      store_shared_zero_16(at + (i / 8 % C.panels()) * (rows * 128) + (first + i / (8 * C.panels())) * 128 + i % 8 * 16);
-    fence_shared_for_async();
-    barrier_sync(kZeroing, 256);
-  };
   auto wait_q = [&](int block) __attribute__((always_inline)) {
     mbarrier_wait(bar.q_full + 8 * stage, phase);
     const int rows = sequence.s_q - block * kM;
-    if (F.own_lengths && rows < kM) zero_rows(base + C.q_at() + stage * C.q_bytes(), rows, kM);
+    if (F.own_lengths && rows < kM) zero_rows<C>(base + C.q_at() + stage * C.q_bytes(), rows, kM);
   };
   auto wait_o = [&](int block) __attribute__((always_inline)) {
     mbarrier_wait(bar.o_full + 8 * stage, phase);
     const int rows = sequence.s_q - block * kM;
-    if (F.own_lengths && rows < kM) zero_rows(base + C.o_at() + stage * C.q_bytes(), rows, kM);
+    if (F.own_lengths && rows < kM) zero_rows<C>(base + C.o_at() + stage * C.q_bytes(), rows, kM);
   };
 
   auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
@@ -367,56 +285,6 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     arrive(bar.dq_full + 16 * stage + 8 * w);
   };
 
-  // dV or dK of this warp's 16 keys, times `factor` -> 16 bits -> the dQ staging memory -> global memory.
-  auto store = [&]<bool kKeys>(const float (&x)[C.d / 2], const TensorMap* map, const MapSteps& map_steps, void* out,
-                   const Steps& steps, int columns, float factor, const KeyTile& work) __attribute__((always_inline)) {
-    constexpr int kAtOnce = C.dq_chunks() * 512 / (16 * 128) < C.panels() ? C.dq_chunks() * 512 / (16 * 128) : C.panels();
-    const int first_key = work.tile * kN + int(w) * 64 + int(warp) * 16, rows = work.s_k - first_key;
-    if (F.hides() && holds_no_number(x)) {
-      careful_keys<kKeys, F, T, T, T, C.d>(params, work.batch, work.head, first_key, 0, lane,
-                                           BlockRows<C>{params, work.row_block});
-      return;
-    }
-    const u32 at = dq_stage(), to = at + ((lane & 7) + (lane & 8)) * 128;
-#pragma unroll
-    for (int panel = 0; panel < C.panels(); ++panel) {
-#pragma unroll
-      for (int group = 0; group < 8; group += 2) {
-        const float* four = x + 4 * (panel * 8 + group);
-        store_matrix_x4(to + panel % kAtOnce * (16 * 128) + (((group + (lane >> 4)) ^ (lane & 7)) * 16),
-                        pack<T>(four[0] * factor, four[1] * factor), pack<T>(four[2] * factor, four[3] * factor),
-                        pack<T>(four[4] * factor, four[5] * factor), pack<T>(four[6] * factor, four[7] * factor));
-      }
-      if (panel % kAtOnce != kAtOnce - 1) continue;
-      const int first_panel = panel + 1 - kAtOnce;
-      if (!F.own_lengths || rows >= 16) {
-        fence_shared_for_async();
-        __syncwarp();
-        if (lane == 0) {
-#pragma unroll
-          for (int i = 0; i < kAtOnce; ++i)
-            tma_store(map, at + i * (16 * 128), (first_panel + i) * 64, work.k_row + first_key,
-                      work.head * map_steps.head, work.batch * map_steps.batch);
-          tma_store_commit();
-          tma_store_wait_read<0>();
-        }
-        __syncwarp();
-      } else {  // the rows behind belong to somebody else: written one by one
-        __syncwarp();
-        u16* const to_rows = static_cast<u16*>(out) + work.batch * steps.batch + work.head * steps.head;
-#pragma unroll 1
-        for (int i = lane; i < rows * 8 * kAtOnce; i += 32) {
-          const int chunk = i % 8, row = i / 8 % rows, which = i / 8 / rows;
-          const int column = (first_panel + which) * 64 + chunk * 8;
-          if (column >= columns) continue;
-          *reinterpret_cast<uint4*>(to_rows + (work.k_row + first_key + row) * steps.row + column) =
-              load_shared_16(at + which * (16 * 128) + row * 128 + ((chunk ^ (row & 7)) * 16));
-        }
-        __syncwarp();
-      }
-    }
-  };
-
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
     const u32 tile_phase = tile_count & 1;
@@ -437,10 +305,10 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     sequence = with_mask<F>(p, sequence);
     key0 = work.tile * kN + int(w) * 64;
     const int keys_here = sequence.s_k - work.tile * kN;
-    if (F.own_lengths && keys_here < kN) zero_rows(base, keys_here, kN);
+    if (F.own_lengths && keys_here < kN) zero_rows<C>(base, keys_here, kN);
     auto wait_v = [&]() __attribute__((always_inline)) {
       mbarrier_wait(bar.v_full, tile_phase);
-      if (F.own_lengths && keys_here < kN) zero_rows(base + C.v_at(), keys_here, kN);
+      if (F.own_lengths && keys_here < kN) zero_rows<C>(base + C.v_at(), keys_here, kN);
     };
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
@@ -555,9 +423,12 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     done.s_k = slot.s_k;
     done.row_block = slot.row_block;
     mbarrier_wait(bar.dq_empty + 8 * w, stage ^ 1);
-
-    store.template operator()<false>(dv, &map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f, done);
-    store.template operator()<true>(dk, &map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale, done);
+    const int first_key = done.tile * kN + int(w) * 64 + int(warp) * 16;
+    store_keys<false, C, T>(
+        params, dv, {&map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f}, done,
+        first_key, dq_stage(), lane);
+    store_keys<true, C, T>(params, dk, {&map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale}, done, first_key,
+                           dq_stage(), lane);
   }
 }
 

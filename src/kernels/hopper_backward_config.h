@@ -23,6 +23,8 @@ struct HopperBackwardConfig {
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
   static constexpr int kTileK = 64 * kWarpgroups;
   static constexpr int kStages = 2;  ///< of the rings of Q with its LSE, of dO with its D, and of dS
+  static constexpr int q_stages() { return kStages; }
+  static constexpr int o_stages() { return kStages; }
 
   constexpr int threads() const { return 128 * (kWarpgroups + 1); }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
@@ -74,7 +76,6 @@ struct HopperWideBackwardConfig {
   ForwardFeatures features = {};
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
-  static constexpr int kQStages = 2;
 
   constexpr int threads() const { return 384; }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
@@ -84,20 +85,22 @@ struct HopperWideBackwardConfig {
   constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
   static constexpr bool transposed_dq() { return false; }
   static constexpr int dq_chunks() { return 8; }  ///< of 16 bytes: a thread's part of a panel of dQ
+  static constexpr int q_stages() { return 2; }
   constexpr int o_stages() const { return d == 256 ? 1 : 2; }
 
   // Shared memory, from its beginning.
-  constexpr int tile_bytes() const { return panels() * kPanel; }  ///< of Q, K, V and dO alike
-  constexpr int v_at() const { return tile_bytes(); }
-  constexpr int q_at() const { return 2 * tile_bytes(); }
-  constexpr int o_at() const { return q_at() + kQStages * tile_bytes(); }
-  constexpr int p_at() const { return o_at() + o_stages() * tile_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]
-  constexpr int ds_at() const { return p_at() + 64 * 64 * 4; }               ///< two buffers
-  constexpr int dq_at() const { return ds_at() + 2 * kPanel; }               ///< one panel for each warpgroup
+  constexpr int q_bytes() const { return panels() * kPanel; }
+  constexpr int k_bytes() const { return q_bytes(); }
+  constexpr int v_at() const { return q_bytes(); }
+  constexpr int q_at() const { return 2 * q_bytes(); }
+  constexpr int o_at() const { return q_at() + q_stages() * q_bytes(); }
+  constexpr int p_at() const { return o_at() + o_stages() * q_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]
+  constexpr int ds_at() const { return p_at() + 64 * 64 * 4; }            ///< two buffers
+  constexpr int dq_at() const { return ds_at() + 2 * kPanel; }            ///< one panel for each warpgroup
   constexpr int lse_at() const { return dq_at() + 2 * 64 * 64 * 4; }
-  constexpr int dot_at() const { return lse_at() + kQStages * tile_q * 4; }
+  constexpr int dot_at() const { return lse_at() + q_stages() * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + o_stages() * tile_q * 4; }
-  constexpr int barriers() const { return 14 + 2 * kQStages + 2 * o_stages(); }
+  constexpr int barriers() const { return 14 + 2 * q_stages() + 2 * o_stages(); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
   constexpr int shared_bytes() const { return work_at() + 2 * 64; }
 

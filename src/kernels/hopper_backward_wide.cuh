@@ -9,6 +9,7 @@
 #pragma once
 
 #include "hopper_backward_config.h"
+#include "hopper_backward_copies.cuh"
 #include "hopper_backward_tiles.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
@@ -35,8 +36,8 @@ struct WideBarriers {
         dq_full(at + 80),
         dq_empty(at + 96),
         q_full(at + 112),
-        q_empty(q_full + 8 * C.kQStages),
-        o_full(q_empty + 8 * C.kQStages),
+        q_empty(q_full + 8 * C.q_stages()),
+        o_full(q_empty + 8 * C.q_stages()),
         o_empty(o_full + 8 * C.o_stages()) {}
 
   __device__ __forceinline__ void init() const {
@@ -53,7 +54,7 @@ struct WideBarriers {
       mbarrier_init(dq_full + 8 * i, kWarps);
       mbarrier_init(dq_empty + 8 * i, 1);
     }
-    for (int i = 0; i < C.kQStages; ++i) {
+    for (int i = 0; i < C.q_stages(); ++i) {
       mbarrier_init(q_full + 8 * i, 1);
       mbarrier_init(q_empty + 8 * i, 2 * kWarps);
     }
@@ -111,77 +112,6 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
   tma_store_wait<0>();
 }
 
-/// Copies the tiles of this thread block into shared memory. One thread.
-template <HopperWideBackwardConfig C>
-HEED_DEVICE void copy_wide_tiles(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
-                                 const TensorMap& map_v, const BackwardParams& p, const WideBarriers<C>& bar,
-                                 volatile KeyTile* works, u32 base) {
-  const u64 once = drop_from_l2(), keep = keep_in_l2();
-  const i64 blocks_of_head = p.row_space / C.tile_q;
-  Ring<C.kQStages> q;
-  Ring<C.o_stages()> o;
-  KeyTileSearch<C> search;
-  int tile = blockIdx.x;
-#pragma unroll 1
-  for (u32 tile_count = 0;; ++tile_count) {
-    const u32 phase = tile_count & 1;
-    KeyTile work{};
-    const bool done = !search.find(p, tile, work);
-    auto load = [&](u32 to, const TensorMap* map, u32 barrier, int row, int head, const MapSteps& steps,
-                    u64 policy) __attribute__((always_inline)) {
-#pragma unroll
-      for (int i = 0; i < C.panels(); ++i)
-        tma_load(to + i * C.kPanel, map, barrier, i * 64, row, head * steps.head, work.batch * steps.batch, policy);
-    };
-    auto load_q = [&](int block, int head) __attribute__((always_inline)) {
-      mbarrier_wait(bar.q_empty + 8 * q.stage, q.phase ^ 1);
-      const u32 barrier = bar.q_full + 8 * q.stage;
-      mbarrier_arrive_expect(barrier, C.tile_bytes() + C.tile_q * 4);
-      load(base + C.q_at() + q.stage * C.tile_bytes(), &map_q, barrier, work.q_row + block * C.tile_q, head, p.q_map,
-           keep);
-      bulk_load(base + C.lse_at() + q.stage * (C.tile_q * 4),
-                p.row_lse + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
-      q.next();
-    };
-    auto load_o = [&](int block, int head) __attribute__((always_inline)) {
-      mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
-      const u32 barrier = bar.o_full + 8 * o.stage;
-      mbarrier_arrive_expect(barrier, C.tile_bytes() + C.tile_q * 4);
-      load(base + C.o_at() + o.stage * C.tile_bytes(), &map_do, barrier, work.q_row + block * C.tile_q, head, p.d_o_map,
-           keep);
-      bulk_load(base + C.dot_at() + o.stage * (C.tile_q * 4),
-                p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
-      o.next();
-    };
-    u32 ticket = 0;
-    TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
-    if (!done) {
-      ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
-      load_q(step.block, step.head);
-      mbarrier_wait(bar.v_empty, phase ^ 1);
-      mbarrier_arrive_expect(bar.v_full, C.tile_bytes());
-      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, work.head, p.v_map, once);
-      load_o(step.block, step.head);
-    }
-    mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
-    works[phase].set(work, done);
-    if (done) {
-      mbarrier_arrive(bar.k_full);
-      break;
-    }
-    mbarrier_arrive_expect(bar.k_full, C.tile_bytes());
-    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, work.head, p.k_map, once);
-    const int steps = (work.end_block - work.first_block) * p.forward.group;
-#pragma unroll 1
-    for (int i = 1; i < steps; ++i) {
-      step.next();
-      load_q(step.block, step.head);
-      load_o(step.block, step.head);
-    }
-    tile = int(gridDim.x + ticket);
-  }
-}
-
 /// What both math warpgroups know and do.
 template <HopperWideBackwardConfig C>
 struct WideMath {
@@ -195,7 +125,7 @@ struct WideMath {
   Sequence sequence{};
   float sum[C.d / 2];  ///< dV or dK of 64 keys
   float dq[32];        ///< a panel of dQ
-  Ring<C.kQStages> q;
+  Ring<C.q_stages()> q;
   Ring<C.o_stages()> o;
   Ring<2> ds;          ///< of this block
   u32 dq_phase = 0;
@@ -221,26 +151,15 @@ struct WideMath {
   __device__ __forceinline__ u64 operand(u32 at, u32 panel_bytes) const { return swizzled_operand(base + at, panel_bytes); }
   __device__ __forceinline__ u32 of_queries(u32 at) const { return base + at + lane % 4 * 16; }
 
-  /// Rows from `first` on of a tile are not the sequence's: zeros, before any product reads them. Both warpgroups wait for
-  /// the same tiles in the same order.
-  __device__ __forceinline__ void zero_rows(u32 at, int first) const {
-    constexpr u32 kZeroing = 2;
-    const int thread = threadIdx.x - 128;
-#pragma unroll 1
-    for (int i = thread; i < (64 - first) * 8 * C.panels(); i += 256)
-      store_shared_zero_16(base + at + (i / 8 % C.panels()) * C.kPanel + (first + i / (8 * C.panels())) * 128 + i % 8 * 16);
-    fence_shared_for_async();
-    barrier_sync(kZeroing, 256);
-  }
   __device__ __forceinline__ void wait_q(int block) const {
     mbarrier_wait(bar.q_full + 8 * q.stage, q.phase);
     const int rows = sequence.s_q - block * C.tile_q;
-    if (F.own_lengths && rows < C.tile_q) zero_rows(C.q_at() + q.stage * C.tile_bytes(), max(rows, 0));
+    if (F.own_lengths && rows < C.tile_q) zero_rows<C>(base + C.q_at() + q.stage * C.q_bytes(), rows, C.tile_q);
   }
   __device__ __forceinline__ void wait_o(int block) const {
     mbarrier_wait(bar.o_full + 8 * o.stage, o.phase);
     const int rows = sequence.s_q - block * C.tile_q;
-    if (F.own_lengths && rows < C.tile_q) zero_rows(C.o_at() + o.stage * C.tile_bytes(), max(rows, 0));
+    if (F.own_lengths && rows < C.tile_q) zero_rows<C>(base + C.o_at() + o.stage * C.q_bytes(), rows, C.tile_q);
   }
 
   /// dQ's panel `panel` of this warpgroup = dS [64 queries x 64 keys] K [64 keys x 64 columns]
@@ -283,70 +202,30 @@ struct WideMath {
     sequence = with_mask<F>(params.forward, sequence);
     const int keys = sequence.s_k - work.tile * C.kTileK;
     if (F.own_lengths && keys < C.kTileK) {
-      zero_rows(0, keys);
+      zero_rows<C>(base, keys, C.kTileK);
       mbarrier_wait(bar.v_full, tile_count & 1);
-      zero_rows(C.v_at(), keys);
+      zero_rows<C>(base + C.v_at(), keys, C.kTileK);
     }
 #pragma unroll
     for (int i = 0; i < C.d / 2; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sum[i]));
     return true;
   }
 
-  /// `sum` of this warp's 16 keys, times `factor` -> 16 bits -> the dQ staging memory, panel by panel -> global memory.
+  /// Writes `sum`: dK (kKeys) or dV of the tile that was begun as this one.
   template <bool kKeys>
-  __device__ __forceinline__ void store(u32 tile_count, const TensorMap* map, const MapSteps& map_steps, void* out,
-                                        const Steps& steps, int columns, float factor) {
-    const u32 lane = fresh(this->lane), warp = fresh(this->warp);  // nothing of this is kept through the loop
-    const volatile KeyTile& slot = works[tile_count & 1];  // written again only after the tile behind the next
-    const int first_key = slot.tile * C.kTileK + int(warp) * 16, rows = slot.s_k - first_key;
-    const int head = slot.head, batch = slot.batch, k_row = slot.k_row;
-    if (F.hides() && holds_no_number(sum)) {
-      careful_keys<kKeys, F, T, T, T, C.d>(params, fresh(batch), fresh(head), first_key, 0, lane,
-                                           BlockRows<C>{params, slot.row_block});
-      return;
-    }
-    constexpr int kAtOnce = 2;  // panels of 16 rows that the staging memory of a warp holds
+  __device__ __forceinline__ void store(u32 tile_count, const KeyGradient& to) {
+    const u32 my_lane = fresh(lane), my_warp = fresh(warp);  // nothing of this is kept through the loop
+    const volatile KeyTile& slot = works[tile_count & 1];    // written again only after the tile behind the next
+    KeyTile work;
+    work.tile = slot.tile;
+    work.head = slot.head;
+    work.batch = slot.batch;
+    work.k_row = slot.k_row;
+    work.s_k = slot.s_k;
+    work.row_block = slot.row_block;
     mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
-    const u32 at = base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512);
-    const u32 to = at + ((lane & 7) + (lane & 8)) * 128;
-#pragma unroll
-    for (int panel = 0; panel < C.panels(); ++panel) {
-#pragma unroll
-      for (int group = 0; group < 8; group += 2) {
-        const float* x = sum + 4 * (panel * 8 + group);
-        store_matrix_x4(to + panel % kAtOnce * (16 * 128) + (((group + (lane >> 4)) ^ (lane & 7)) * 16),
-                        pack<T>(x[0] * factor, x[1] * factor), pack<T>(x[2] * factor, x[3] * factor),
-                        pack<T>(x[4] * factor, x[5] * factor), pack<T>(x[6] * factor, x[7] * factor));
-      }
-      if (panel % kAtOnce != kAtOnce - 1 && panel != C.panels() - 1) continue;
-      const int first_panel = panel / kAtOnce * kAtOnce, count = panel + 1 - first_panel;
-      if (!F.own_lengths || rows >= 16) {
-        fence_shared_for_async();
-        __syncwarp();
-        if (lane == 0) {
-#pragma unroll
-          for (int i = 0; i < kAtOnce; ++i)
-            if (i < count)
-              tma_store(map, at + i * (16 * 128), (first_panel + i) * 64, k_row + first_key, head * map_steps.head,
-                        batch * map_steps.batch);
-          tma_store_commit();
-          tma_store_wait_read<0>();
-        }
-        __syncwarp();
-      } else {  // the rows behind belong to somebody else: written one by one
-        __syncwarp();
-        u16* const to_rows = static_cast<u16*>(out) + batch * steps.batch + head * steps.head;
-#pragma unroll 1
-        for (int i = lane; i < rows * 8 * count; i += 32) {
-          const int chunk = i % 8, row = i / 8 % rows, which = i / 8 / rows;
-          const int column = (first_panel + which) * 64 + chunk * 8;
-          if (column >= columns) continue;
-          *reinterpret_cast<uint4*>(to_rows + (k_row + first_key + row) * steps.row + column) =
-              load_shared_16(at + which * (16 * 128) + row * 128 + ((chunk ^ (row & 7)) * 16));
-        }
-        __syncwarp();
-      }
-    }
+    store_keys<kKeys, C, T>(params, sum, to, work, work.tile * C.kTileK + int(my_warp) * 16,
+                            base + C.dq_at() + (w * 4 + my_warp) * (C.dq_chunks() * 512), my_lane);
   }
 };
 
@@ -378,7 +257,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       const u32 before = math.ds.stage ^ 1;
       math.wait_q(step.block);
       wgmma_fence();
-      multiply_scores<C, T>(s, k_rows, q_rows + math.q.stage * (C.tile_bytes() / 16));
+      multiply_scores<C, T>(s, k_rows, q_rows + math.q.stage * (C.q_bytes() / 16));
       wgmma_commit();
       if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
       math.issue_dq(before, 0);
@@ -395,7 +274,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       math.arrive_after_warp(bar.p_full);
       math.wait_o(step.block);
       wgmma_fence();
-      multiply_gradient<C, T>(math.sum, weights, o_columns + math.o.stage * (C.tile_bytes() / 16));
+      multiply_gradient<C, T>(math.sum, weights, o_columns + math.o.stage * (C.q_bytes() / 16));
       wgmma_commit();
       wgmma_wait<1>(math.dq);
       if (real) math.hand_over_dq();
@@ -425,8 +304,9 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
     math.arrive(bar.ds_empty + 8 * last);
     math.arrive(bar.k_empty);
     pin(math.sum);
-    math.template store<false>(tile_count, &map_dv, math.params.dv_map, math.params.dv, math.params.dv_steps, p.d_v,
-               F.dropout ? p.drop_scale : 1.0f);
+    const BackwardParams& params = math.params;
+    math.template store<false>(tile_count, {&map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v,
+                                            F.dropout ? p.drop_scale : 1.0f});
   }
 }
 
@@ -460,7 +340,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
       math.wait_q(step.block);  // first, as the other warpgroup does
       math.wait_o(step.block);
       wgmma_fence();
-      multiply_scores<C, T>(dp, v_rows, o_rows + math.o.stage * (C.tile_bytes() / 16));
+      multiply_scores<C, T>(dp, v_rows, o_rows + math.o.stage * (C.q_bytes() / 16));
       wgmma_commit();
       if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
       math.issue_dq(before, 0);
@@ -489,7 +369,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
       fence_shared_for_async();
       math.arrive_after_warp(bar.ds_full + 8 * math.ds.stage);
       wgmma_fence();
-      multiply_gradient<C, T>(math.sum, ds, q_columns + math.q.stage * (C.tile_bytes() / 16));
+      multiply_gradient<C, T>(math.sum, ds, q_columns + math.q.stage * (C.q_bytes() / 16));
       wgmma_commit();
       wgmma_wait<1>(math.dq);
       if (real) math.hand_over_dq();
@@ -522,7 +402,8 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
     math.arrive(bar.ds_empty + 8 * last);
     math.arrive(bar.k_empty);
     pin(math.sum);
-    math.template store<true>(tile_count, &map_dk, math.params.dk_map, math.params.dk, math.params.dk_steps, p.d, p.scale);
+    const BackwardParams& params = math.params;
+    math.template store<true>(tile_count, {&map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale});
   }
 }
 
@@ -551,7 +432,7 @@ HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& m
     const u32 role = warp_uniform(threadIdx.x / 32);
     if (role > 2 || !elect_one()) return;
     if (role == 0) {
-      copy_wide_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
+      copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
     } else {
       add_wide_dq<C>(params, bar, works, base, role - 1);
     }

@@ -1,0 +1,163 @@
+// What the Hopper backward kernels copy: tiles into shared memory, dK and dV out of it, zeros over rows of somebody else.
+// C is the configuration of any of them, Barriers what it calls its barriers.
+#pragma once
+
+#include "hopper_backward_tiles.cuh"
+#include "ptx.cuh"
+#include "ring.cuh"
+
+namespace heed::kernels {
+
+/// Copies the tiles of this thread block into shared memory. One thread.
+template <auto C, class Barriers>
+HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
+                                const TensorMap& map_v, const BackwardParams& p, const Barriers& bar,
+                                volatile KeyTile* works, u32 base) {
+  const u64 once = drop_from_l2(), keep = keep_in_l2();
+  const i64 blocks_of_head = p.row_space / C.tile_q;
+  Ring<C.q_stages()> q;
+  Ring<C.o_stages()> o;
+  KeyTileSearch<C> search;
+  int tile = blockIdx.x;
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    const u32 phase = tile_count & 1;
+    KeyTile work{};
+    const bool done = !search.find(p, tile, work);
+    auto load = [&](u32 to, const TensorMap* map, u32 barrier, int row, int head, const MapSteps& steps, u32 panel,
+                    u64 policy) __attribute__((always_inline)) {
+#pragma unroll
+      for (int i = 0; i < C.panels(); ++i)
+        tma_load(to + i * panel, map, barrier, i * 64, row, head * steps.head, work.batch * steps.batch, policy);
+    };
+    auto load_q = [&](int block, int head) __attribute__((always_inline)) {
+      mbarrier_wait(bar.q_empty + 8 * q.stage, q.phase ^ 1);
+      const u32 barrier = bar.q_full + 8 * q.stage;
+      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
+      load(base + C.q_at() + q.stage * C.q_bytes(), &map_q, barrier, work.q_row + block * C.tile_q, head, p.q_map,
+           C.tile_q * 128, keep);
+      bulk_load(base + C.lse_at() + q.stage * (C.tile_q * 4),
+                p.row_lse + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
+      q.next();
+    };
+    auto load_o = [&](int block, int head) __attribute__((always_inline)) {
+      mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
+      const u32 barrier = bar.o_full + 8 * o.stage;
+      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
+      load(base + C.o_at() + o.stage * C.q_bytes(), &map_do, barrier, work.q_row + block * C.tile_q, head, p.d_o_map,
+           C.tile_q * 128, keep);
+      bulk_load(base + C.dot_at() + o.stage * (C.tile_q * 4),
+                p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
+      o.next();
+    };
+    u32 ticket = 0;
+    TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
+    if (!done) {
+      ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
+      load_q(step.block, step.head);
+      mbarrier_wait(bar.v_empty, phase ^ 1);
+      mbarrier_arrive_expect(bar.v_full, C.k_bytes());
+      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, work.head, p.v_map, C.kTileK * 128,
+           once);
+      load_o(step.block, step.head);
+    }
+    mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
+    works[phase].set(work, done);
+    if (done) {
+      mbarrier_arrive(bar.k_full);
+      break;
+    }
+    mbarrier_arrive_expect(bar.k_full, C.k_bytes());
+    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, work.head, p.k_map, C.kTileK * 128, once);
+    const int steps = (work.end_block - work.first_block) * p.forward.group;
+#pragma unroll 1
+    for (int i = 1; i < steps; ++i) {
+      step.next();
+      load_q(step.block, step.head);
+      load_o(step.block, step.head);
+    }
+    tile = int(gridDim.x + ticket);
+  }
+}
+
+/// Rows [first, rows) of a tile of `rows` rows are not the sequence's: zeros, so that 0 * NaN is not made of them. Both
+/// math warpgroups come by here, at the same tiles in the same order.
+template <auto C>
+HEED_DEVICE void zero_rows(u32 at, int first, int rows) {
+  constexpr u32 kZeroing = 2;  // a named barrier of both
+  const int thread = threadIdx.x - 128;
+  const int chunks = (rows - first) * 8 * C.panels();
+#pragma unroll 1
+  for (int i = thread; i < chunks; i += 256)
+    store_shared_zero_16(at + (i / 8 % C.panels()) * (rows * 128) + (first + i / (8 * C.panels())) * 128 + i % 8 * 16);
+  fence_shared_for_async();
+  barrier_sync(kZeroing, 256);
+}
+
+/// Where dK or dV goes.
+struct KeyGradient {
+  const TensorMap* map;
+  const MapSteps& map_steps;
+  void* data;
+  const Steps& steps;
+  int columns;
+  float factor;  ///< of the sums
+};
+
+/// Sums of a warp's 16 keys from first_key on: dK (kKeys) or dV -> 16 bits -> `at`, the warp's part of the dQ staging
+/// memory, as many panels at once as it holds -> global memory.
+template <bool kKeys, auto C, class T>
+HEED_DEVICE void store_keys(const BackwardParams& params, const float (&x)[C.d / 2], const KeyGradient& to,
+                            const KeyTile& work, int first_key, u32 at, u32 lane) {
+  constexpr ForwardFeatures F = C.features;
+  if (F.hides() && holds_no_number(x)) {
+    careful_keys<kKeys, F, T, T, T, C.d>(params, fresh(work.batch), fresh(work.head), first_key, 0, lane,
+                                         BlockRows<C>{params, work.row_block});
+    return;
+  }
+  constexpr int kPanel = 16 * 128, kHeld = C.dq_chunks() * 512 / kPanel;
+  constexpr int kAtOnce = kHeld < C.panels() ? kHeld : C.panels();
+  const int rows = work.s_k - first_key;
+  const u32 matrix = at + ((lane & 7) + (lane & 8)) * 128;
+#pragma unroll
+  for (int panel = 0; panel < C.panels(); ++panel) {
+#pragma unroll
+    for (int group = 0; group < 8; group += 2) {
+      const float* four = x + 4 * (panel * 8 + group);
+      store_matrix_x4(matrix + panel % kAtOnce * kPanel + (((group + (lane >> 4)) ^ (lane & 7)) * 16),
+                      pack<T>(four[0] * to.factor, four[1] * to.factor), pack<T>(four[2] * to.factor, four[3] * to.factor),
+                      pack<T>(four[4] * to.factor, four[5] * to.factor),
+                      pack<T>(four[6] * to.factor, four[7] * to.factor));
+    }
+    if (panel % kAtOnce != kAtOnce - 1 && panel != C.panels() - 1) continue;
+    const int first_panel = panel / kAtOnce * kAtOnce, count = panel + 1 - first_panel;
+    if (!F.own_lengths || rows >= 16) {
+      fence_shared_for_async();
+      __syncwarp();
+      if (lane == 0) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (i < count)
+            tma_store(to.map, at + i * kPanel, (first_panel + i) * 64, work.k_row + first_key,
+                      work.head * to.map_steps.head, work.batch * to.map_steps.batch);
+        tma_store_commit();
+        tma_store_wait_read<0>();
+      }
+      __syncwarp();
+    } else {  // the rows behind belong to somebody else: written one by one
+      __syncwarp();
+      u16* const out = static_cast<u16*>(to.data) + work.batch * to.steps.batch + work.head * to.steps.head;
+#pragma unroll 1
+      for (int i = lane; i < rows * 8 * count; i += 32) {
+        const int chunk = i % 8, row = i / 8 % rows, which = i / 8 / rows;
+        const int column = (first_panel + which) * 64 + chunk * 8;
+        if (column >= to.columns) continue;
+        *reinterpret_cast<uint4*>(out + (work.k_row + first_key + row) * to.steps.row + column) =
+            load_shared_16(at + which * kPanel + row * 128 + ((chunk ^ (row & 7)) * 16));
+      }
+      __syncwarp();
+    }
+  }
+}
+
+}  // namespace heed::kernels
