@@ -4,7 +4,8 @@
 #   scripts/python_gpu_suite.sh pack            here: a wheel of heed and those of what the tests need, in build-python/gpu
 #   scripts/python_gpu_suite.sh [part ...]      there: runs the parts, each within its limit; results go to $OUT
 #
-# Parts: suite (tests/python without transformers), transformers, examples, compare (bench/compare.py). Default: all.
+# Parts: suite (tests/python without transformers), transformers, examples, training (200 steps, a plot), compare
+# (bench/compare.py). Default: all.
 #   OUT=folder                 where logs, tables and plots go (default build-python/gpu/out)
 #   HEED_TORCH_PYTHON=python   the Python that has torch (default python3)
 #   HEED_PART_LIMIT=540        seconds for each part
@@ -17,7 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 pack=$root/build-python/gpu
 python=${HEED_TORCH_PYTHON:-python3}
-all_parts=(suite transformers examples compare)
+all_parts=(suite transformers examples training compare)
 
 say() { printf 'gpu suite: %s\n' "$*"; }
 
@@ -90,6 +91,12 @@ tests() {
 suite() { tests "$root/tests/python" --ignore="$root/tests/python/test_transformers.py" --ignore="$root/tests/python/test_examples.py"; }
 transformers() { tests "$root/tests/python/test_transformers.py"; }
 examples() { tests "$root/tests/python/test_examples.py"; }
+training() {
+  local each
+  for each in f32 bf16; do
+    "$python" "$root/examples/python/19_train_a_transformer.py" --device=cuda --type="$each" --plots="$OUT" || return 1
+  done
+}
 compare() {
   # shellcheck disable=SC2086
   "$python" "$root/bench/compare.py" --device=cuda --json="$OUT/compare.json" --markdown="$OUT/compare.md" \
@@ -110,7 +117,7 @@ export OUT=${OUT:-$pack/out}
 mkdir -p "$OUT"
 unpack
 export PYTHONPATH=$site HEED_CACHE_DIR=${HEED_CACHE_DIR:-${TMPDIR:-/tmp}/heed-gpu-suite-cache} HEED_SOURCE=$root PYTHONDONTWRITEBYTECODE=1
-export -f tests suite transformers examples compare
+export -f tests "${all_parts[@]}"
 export root python
 {
   date --utc +%Y-%m-%d
