@@ -74,7 +74,7 @@ def boxes(stem, title, y_label, samples):
     return written
 
 
-def draw_comparison(record, folder, stem=""):
+def draw_comparison(record, folder):
     """Speed over length with the peers as lines, one picture for each type, mask and head dim; errors as boxes."""
     written = []
     for group in dict.fromkeys(row["group"] for row in record["rows"]):
@@ -84,13 +84,14 @@ def draw_comparison(record, folder, stem=""):
                 for name, result in row["results"].items():
                     series.setdefault(name, []).append((row["s"], result["tflops"]))
         title = f"{group}, {record['machine']['device']}"
-        name = f"{stem}speed-{group.replace(' ', '-')}"
-        written += lines(folder / name, title, "sequence length", "TFLOPS", series)
+        stem = folder / f"speed-{group.replace(' ', '-')}"
+        written += lines(stem, title, "sequence length", "TFLOPS", series)
     errors = {}
     for row in record["rows"]:
         for name, error in row["errors"].items():
             errors.setdefault(name, []).append(error)
-    return written + boxes(folder / f"{stem}errors", "error against fp64", "of the largest element", errors)
+    stem = folder / ("errors-backward" if record["backward"] else "errors")
+    return written + boxes(stem, "error against fp64", "of the largest element", errors)
 
 
 def draw_training(record, folder, stem):
@@ -106,8 +107,8 @@ def draw(file, folder):
     folder.mkdir(parents=True, exist_ok=True)
     if "curves" in record:
         return draw_training(record, folder, file.stem)
-    if "rows" in record and all("group" in row for row in record["rows"]):
-        return draw_comparison(record, folder, f"{file.stem}-")
+    if "rows" in record and "backward" in record:
+        return draw_comparison(record, folder)
     raise SystemExit(f"plots: {file}: neither a record of bench/compare.py nor one of a training.")
 
 
