@@ -71,6 +71,18 @@ def test_a_wrong_result_of_heeds_ends_the_comparison():
         assert done.returncode == 1 and "heed is wrong" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_cost_of_a_call_is_measured(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    done = run("host_cost.py", "--device=cpu", "--seconds=0", f"--json={tmp_path}/h.json", f"--markdown={tmp_path}/h.md")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "h.json").read_text())["rows"]
+    assert {row["array"] for row in rows} == {"cpu", "numpy"}
+    assert all(row["us"] > 0 for row in rows), [row for row in rows if "us" not in row]
+    assert [row["goal_us"] for row in rows if row["goal_us"]] == [10.0]
+    table = (tmp_path / "h.md").read_text().splitlines()
+    assert sum(line.startswith(("| cpu |", "| numpy |")) for line in table) == len(rows)
+
+
 def test_tritons_tutorial_takes_part_where_its_file_is_named(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     monkeypatch.syspath_prepend(str(BENCH))
