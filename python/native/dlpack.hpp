@@ -45,8 +45,8 @@ struct ManagedVersioned {
 };
 inline constexpr std::uint64_t kReadOnly = 1;
 
-/// What a library's type has as __dlpack_c_exchange_api__ (version 1.3): functions instead of methods. Those that are not
-/// needed here are pointers.
+/// What a library's type has as __dlpack_c_exchange_api__ (version 1.3): functions instead of methods. Those that are
+/// not needed here are pointers.
 struct Exchange {
   std::uint32_t major, minor;
   const Exchange* previous;

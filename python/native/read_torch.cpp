@@ -1,5 +1,5 @@
-// torch tensors. Where torch has DLPack's exchange functions (from 2.10 on), one call tells all; else, and for whatever is
-// refused, by attributes that have been there since long before torch 2. No line of torch is linked.
+// torch tensors. Where torch has DLPack's exchange functions (from 2.10 on), one call tells all; else, and for whatever
+// is refused, by attributes that have been there since long before torch 2. No line of torch is linked.
 #include "array.hpp"
 #include "errors.hpp"
 
@@ -43,8 +43,7 @@ bool find_exchange(PyObject* tensor, const dlpack::Exchange*& exchange) {
   const Ref capsule = optional_attribute(tensor, attribute);
   if (!capsule) return PyErr_Occurred() == nullptr;
   if (PyCapsule_IsValid(capsule.get(), dlpack::kExchangeName) == 0) return true;
-  const auto* found =
-      static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.get(), dlpack::kExchangeName));
+  const auto* found = static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.get(), dlpack::kExchangeName));
   if (found->major == 1 && found->minor >= 3 && found->view != nullptr) exchange = found;
   return true;
 }
@@ -151,7 +150,8 @@ bool read_memory(const Torch& torch, PyObject* object, const char* name, heed_te
          read_numbers(strides.get(), tensor.rank, tensor.strides);
 }
 
-/// By torch's own function. False: there is none, or the tensor is none that heed takes, which its attributes tell better.
+/// By torch's own function. False: there is none, or the tensor is none that heed takes, which its attributes tell
+/// better.
 bool read_at_once(const Torch& torch, PyObject* object, Array& array) {
   if (torch.exchange == nullptr) return false;
   dlpack::Tensor view;

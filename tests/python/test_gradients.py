@@ -209,3 +209,50 @@ def test_inputs_changed_after_the_call_are_noticed(device):
     inner.add_(1)
     with pytest.raises(RuntimeError, match="inplace operation"):
         o.sum().backward()
+
+
+def test_a_plan_computes_what_autograd_does(device):
+    q, k, v = qkv(device, s_q=70, s_k=90, d=64)
+    bias = leaf(Data(5).normal(4, 70, 90), device)
+    o, lse = heed.attention(q, k, v, causal=True, bias=bias, return_lse=True, deterministic=True)
+    d_o = torch.from_numpy(Data(3).normal(*o.shape)).to(device)
+    expected = gradients((o * d_o).sum(), [q, k, v, bias])
+    options = {"causal": True, "bias": bias, "deterministic": True}
+    plan = heed.plan(q, k, v, operation="backward", dbias=True, **options)
+    given = {name: torch.full_like(each, torch.nan) for name, each in zip(("dq", "dk", "dv", "dbias"), expected)}
+    for _ in range(2):
+        got = plan.run_backward(q, k, v, o, lse, d_o, **given, **options)
+        for each, want, to in zip(got, expected, given.values()):
+            assert each is to and torch.equal(each, want)
+            to.fill_(torch.nan)
+    made = heed.attention_backward(q, k, v, o, lse, d_o, dbias=True, **options)
+    assert all(torch.equal(each, want) for each, want in zip(made, expected))
+    judge = heed.Validator(q, k, v, d_o=d_o, causal=True, bias=bias)
+    reports = judge.check_gradients(made)
+    assert len(reports) == 4 and all(reports.values()), reports
+
+
+def test_a_backward_pass_of_ones_own_is_not_recorded(device):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, lse = torch.empty(2, 9, 4, 16, device=device), torch.empty(2, 4, 9, device=device)
+        with pytest.raises(heed.UnsupportedError, match="autograd"):
+            heed.attention_backward(q, q, q, q, lse, q)
+
+
+def test_what_a_graph_of_autograd_holds_is_freed(device):
+    """Without the cycle collector: memory of activations must not wait for it."""
+    import gc
+    import weakref
+
+    q, k, v = qkv(device)
+    inner = q * 1
+    o, lse = heed.attention(inner, k, v, return_lse=True)
+    held = [weakref.ref(each) for each in (inner, o, lse)]
+    gc.disable()
+    try:
+        del inner, o, lse
+        assert [each() for each in held] == [None, None, None]
+    finally:
+        gc.enable()

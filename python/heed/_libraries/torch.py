@@ -39,6 +39,10 @@ def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
     return torch.empty(shape, dtype=torch.float32, device=like.device)
 
 
+def empty_gradient(array: Any, name: str, zeros: bool) -> Any:
+    return (torch.zeros_like if zeros else torch.empty_like)(array, memory_format=torch.contiguous_format)
+
+
 def bytes(like: Any, count: int) -> Any:
     # Allocators of CPU tensors align to 64 bytes, those of CUDA tensors to 512.
     return torch.zeros(count, dtype=torch.uint8, device=like.device)

@@ -8,14 +8,13 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _native
+from .._backward import PARTIAL
 from .._call import Call, add_outputs
 from .._errors import UnsupportedError
 from . import torch as library
 
 #: A differentiable input, and the field of heed_backward_args for its gradient.
 GRADIENTS = {"q": "dq", "k": "dk", "v": "dv", "bias": "dbias", "alibi_slopes": "dslopes", "sink": "dsink"}
-#: Where one of these is given, rows may belong to no sequence: their gradients are 0, and heed does not write them.
-PARTIAL = ("seqstart_q", "seqlen_q", "seqlen_k")
 
 
 def run(call: Call, return_lse: bool) -> Any:
@@ -63,9 +62,9 @@ _guarded_backward = once_differentiable(_backward)
 
 def empty_gradients(fields: dict[str, Any], wanted: dict[str, bool]) -> dict[str, Any]:
     """Memory for dq, dk and dv, and for the others that are wanted."""
-    make = torch.zeros_like if any(fields.get(name) is not None for name in PARTIAL) else torch.empty_like
+    partial = any(fields.get(name) is not None for name in PARTIAL)
     return {
-        gradient: make(fields[name], memory_format=torch.contiguous_format)
+        gradient: library.empty_gradient(fields[name], name, zeros=partial)
         for name, gradient in GRADIENTS.items()
         if name in ("q", "k", "v") or wanted.get(name)
     }
