@@ -32,13 +32,11 @@ def sdpa_peer(backend):
         if backend == SDPBackend.MATH and q.shape[1] > LONGEST_MATH:
             raise NotImplementedError(f"it keeps the whole matrix of scores: left out beyond s = {LONGEST_MATH}")
         turned = [each.transpose(1, 2) for each in (q, k, v)]
-        gqa = q.shape[2] != k.shape[2]
+        gqa = {"enable_gqa": True} if q.shape[2] != k.shape[2] else {}  # torch 2.4 does not know the word
 
         def run():
             with sdpa_kernel(backend):
-                return functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=gqa).transpose(
-                    1, 2
-                )
+                return functional.scaled_dot_product_attention(*turned, is_causal=causal, **gqa).transpose(1, 2)
 
         return run
 

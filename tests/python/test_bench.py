@@ -31,9 +31,11 @@ def check_pictures(folder, stems):
 
 @pytest.mark.parametrize("passes", ["forward", "backward"])
 def test_the_comparison_runs_on_the_cpu(tmp_path, passes):
-    pytest.importorskip("torch", reason="torch is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     outputs = [f"--json={tmp_path}/c.json", f"--markdown={tmp_path}/c.md", f"--plots={tmp_path}/plots"]
-    further = ["--backward", "--group=2"] if passes == "backward" else []
+    further = ["--backward"] if passes == "backward" else []
+    if further and not torch.__version__.startswith("2.4."):  # which knows no groups of heads
+        further.append("--group=2")
     done = run("compare.py", "--device=cpu", "--small", *outputs, *further)
     assert done.returncode == 0, done.stderr
     assert "[2/2, " in done.stdout, "it says how far it is"

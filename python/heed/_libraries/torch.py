@@ -104,7 +104,8 @@ def wants_gradient(fields: dict[str, Any]) -> str | None:
     if not is_grad_enabled():
         return None
     for name in DIFFERENTIABLE if len(fields) > 3 else OPERANDS:
-        if name in fields and getattr(fields[name], "requires_grad", False):
+        # Other libraries' arrays have no such attribute. (Older torch's compiler does not know getattr with a default.)
+        if name in fields and isinstance(fields[name], torch.Tensor) and fields[name].requires_grad:
             return name
     return None
 
