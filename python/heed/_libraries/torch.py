@@ -36,7 +36,7 @@ def empty_output(q: Any, d_v: int) -> Any:
 
 
 def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
-    return torch.empty(shape, dtype=torch.float32, device=like.device)
+    return like.new_empty(shape, dtype=torch.float32)
 
 
 def empty_gradient(array: Any, name: str, zeros: bool) -> Any:
