@@ -19,10 +19,14 @@ failed=0
 say() { printf 'python: %s\n' "$*"; }
 
 # --- the wheel -------------------------------------------------------------------------------------------------------
-# Without build isolation: what it needs is in .venv. The compiler has the name that CMake's presets give it, so that what
-# they compiled is found in the compiler cache.
+# Without build isolation: what it needs is in .venv. The compiler has the name that CMake's presets give it, and a new tree
+# begins with the objects and the logs of the release preset: Ninja compiles again only what the wheel has otherwise.
 build_wheel() {
   rm -rf "$tree/dist"
+  if [[ -e build/.ninja_log && ! -e $tree/.ninja_log ]]; then
+    mkdir -p "$tree"
+    cp --archive build/.ninja_{log,deps} build/src build/tools "$tree"
+  fi
   CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=${HEED_JOBS:-$(nproc)} \
     "$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir "$tree/dist" \
     --config-settings build-dir="$tree" --config-settings cmake.define.HEED_WERROR=ON .
