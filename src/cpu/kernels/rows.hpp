@@ -14,13 +14,6 @@ constexpr int kRowsAtOnce = 4;   // rows that share one load of K or V from the 
 constexpr int kSumsAtOnce = 16;  // vectors of O summed in registers
 constexpr int kVectorsAtOnce = kLanes == 16 ? 8 : 2;  // of a K row, held in registers for all query rows
 
-/// Asks for the cache lines of one row. While K of a block is multiplied, its V is fetched, and then K of the block
-/// after it: the hardware's own prefetching loses its way at every page and in rows that are read by columns.
-HEED_INLINE void fetch_row(const char* row, long bytes) {
-  constexpr int kSecondLevel = 2;  // into the first level it would push out what is being read: half the speed
-  for (long offset = 0; offset < bytes; offset += 64) __builtin_prefetch(row + offset, 0, kSecondLevel);
-}
-
 struct RowsScratch {
   float* q;      // [rows][words rounded up to vectors]
   float* o;      // [rows][columns]; with Dot the columns are in the order of the interleaved pairs

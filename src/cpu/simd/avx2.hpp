@@ -127,9 +127,10 @@ HEED_INLINE void store_bf16(void* p, F x, int n) {
 }
 HEED_INLINE void store_f16(void* p, F x, int n) { store_halves(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), n); }
 
-HEED_INLINE void store_quads(float* p, long stride, F x, int quads) {
-  _mm_store_ps(p, _mm256_castps256_ps128(x));
-  if (quads > 1) _mm_store_ps(p + stride, _mm256_extractf128_ps(x, 1));
+HEED_INLINE void transpose_quads(F (&x)[2]) {
+  const F low = _mm256_permute2f128_ps(x[0], x[1], 0x20);
+  x[1] = _mm256_permute2f128_ps(x[0], x[1], 0x31);
+  x[0] = low;
 }
 
 HEED_INLINE void transpose(F (&x)[8]) {

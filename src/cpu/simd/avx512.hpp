@@ -134,12 +134,14 @@ HEED_INLINE I round_to_bf16(F x) {
 HEED_INLINE void store_bf16(void* p, F x, int n) { store_halves(p, _mm512_cvtepi32_epi16(round_to_bf16(x)), n); }
 HEED_INLINE void store_f16(void* p, F x, int n) { store_halves(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), n); }
 
-/// Lanes 0..3, 4..7, ... to p, p + stride, ...: the first `quads` groups.
-HEED_INLINE void store_quads(float* p, long stride, F x, int quads) {
-  _mm_store_ps(p, _mm512_castps512_ps128(x));
-  if (quads > 1) _mm_store_ps(p + stride, _mm512_extractf32x4_ps(x, 1));
-  if (quads > 2) _mm_store_ps(p + 2 * stride, _mm512_extractf32x4_ps(x, 2));
-  if (quads > 3) _mm_store_ps(p + 3 * stride, _mm512_extractf32x4_ps(x, 3));
+/// Rows of groups of four lanes become columns of them.
+HEED_INLINE void transpose_quads(F (&x)[4]) {
+  const F a = _mm512_shuffle_f32x4(x[0], x[1], 0x44), b = _mm512_shuffle_f32x4(x[2], x[3], 0x44);
+  const F c = _mm512_shuffle_f32x4(x[0], x[1], 0xee), d = _mm512_shuffle_f32x4(x[2], x[3], 0xee);
+  x[0] = _mm512_shuffle_f32x4(a, b, 0x88);
+  x[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
+  x[2] = _mm512_shuffle_f32x4(c, d, 0x88);
+  x[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
 }
 
 /// Rows become columns.
