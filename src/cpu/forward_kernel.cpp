@@ -89,7 +89,7 @@ Functions functions_of(const ForwardAlgorithm& algorithm) {
     case CpuIsa::avx2:
       return {&kForwardAvx2, &kForwardAvx2, kForwardAvx2.tile_f32, kForwardAvx2.rows_f32, 60, 0.03, 8};
     case CpuIsa::avx512:
-      return {&kForwardAvx512, &kForwardAvx512, kForwardAvx512.tile_f32, kForwardAvx512.rows_f32, 100, 0.03, 4};
+      return {&kForwardAvx512, &kForwardAvx512, kForwardAvx512.tile_f32, kForwardAvx512.rows_f32, 100, 0.065, 4};
     case CpuIsa::avx512bf16:
       return {&kForwardAvx512Bf16,
               &kForwardAvx512Bf16,

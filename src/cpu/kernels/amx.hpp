@@ -81,7 +81,7 @@ struct AmxUnit {
   }
 
   static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
-                              float* highest, const ExpBlock& e) {
+                              float* highest, const ExpBlock& e, const Ahead* ahead) {
     // Rows of P in the order of the keys, as many after each step of the products as make them end together.
     const int rows = keys / 2, steps = keys / (2 * kTile) * (kVectors / 2) * (words / kTile),
               share = (rows + steps - 1) / steps;
@@ -90,6 +90,7 @@ struct AmxUnit {
       for (const int end = smaller(row + count, rows); row < end; ++row) {
         const float* from = e.s + static_cast<long>(2 * row) * kStrip;
         float* to = e.s + static_cast<long>(row) * kStrip;
+        if (ahead != nullptr && row % 2 == 0) ahead->fetch(2 * row);
         HEED_UNROLL for (int j = 0; j < kVectors; ++j)
             exp_unit<true>(from + kLanes * j, to + kLanes * j, e.maximum + kLanes * j, e.sum + kLanes * j,
                            e.weights + kLanes * j, kExp2Coefficients, &e.factor);

@@ -49,12 +49,16 @@ HEED_INLINE F load_words(const char* row, Element type, int count, int word) {
 /// `scale`. Rows past `rows` and words past d are 0.
 template <bool Dot>
 HEED_NOINLINE void pack_queries(const ForwardJob& job, int64_t first_row, int rows, float scale, int words, float* q) {
+  const char* all_rows[kStrip];
+  for (int r = 0; r < kStrip; ++r) {
+    const int64_t n = first_row + r;
+    all_rows[r] = r < rows ? address(job.q, n % job.heads, n / job.heads, 0) : nullptr;
+    if (r < smaller(rows, kLanes)) fetch_row(all_rows[r], job.d * size_of(job.q.type));
+  }
   for (int r = 0; r < kStrip; r += kLanes) {
-    const char* row[kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      const int64_t n = first_row + r + i;
-      row[i] = r + i < rows ? address(job.q, n % job.heads, n / job.heads, 0) : nullptr;
-    }
+    const char* const* row = all_rows + r;
+    for (int i = r + kLanes; i < smaller(rows, r + 2 * kLanes); ++i)
+      fetch_row(all_rows[i], job.d * size_of(job.q.type));
     for (int w = 0; w < words; w += kLanes) {
       F x[kLanes];
       for (int i = 0; i < kLanes; ++i) {
@@ -91,22 +95,43 @@ HEED_INLINE F gather_values(const ForwardJob& job, int key, int column, int n) {
   return load(t);
 }
 
-/// pack_values() for a V whose rows are next to each other (column-major): squares of keys and columns, transposed.
+constexpr int kQuads = kLanes / 4;
+
+/// Rows of kLanes value columns, of kQuads keys, as the words of those keys in `panels` panels of four columns, which
+/// are `stride` apart.
+HEED_INLINE void store_panels(F (&x)[kQuads], float* to, long stride, int panels) {
+  transpose_quads(x);
+  HEED_UNROLL for (int q = 0; q < kQuads; ++q) if (q < panels) store(to + q * stride, x[q]);
+}
+
+/// pack_values() and pack_value_pairs() for a V whose rows are next to each other (column-major): squares of words and
+/// columns, transposed.
+template <bool Dot>
 HEED_NOINLINE bool pack_column_major_values(const ForwardJob& job, int first, int keys, int padded, float* v) {
-  F zeros = zero();
+  constexpr int kKeysPerWord = Dot ? 2 : 1;
+  const int all = padded / kKeysPerWord;  // words of a column
+  F zeros = zero();                       // x * 0 is 0 unless x is infinite or NaN
+  const auto fetch = [&](int c) {
+    for (int i = c; i < smaller(job.d_v, c + kLanes); ++i)
+      fetch_row(address(job.v, 0, first, i), keys * size_of(job.v.type));
+  };
+  fetch(0);
   for (int c = 0; c < job.d_v; c += kLanes) {
     const int columns = smaller(job.d_v - c, kLanes);
-    for (int key = 0; key < padded; key += kLanes) {
-      const int n = larger(0, smaller(keys - key, kLanes));
+    fetch(c + kLanes);
+    for (int word = 0; word < all; word += kLanes) {
       F x[kLanes];
       for (int i = 0; i < kLanes; ++i) {
-        const bool there = i < columns && n > 0;
-        x[i] = there ? load_elements(address(job.v, 0, first + key, c + i), job.v.type, n) : zero();
+        x[i] = i < columns ? load_words<Dot>(address(job.v, 0, first, c + i), job.v.type, keys, word) : zero();
         zeros = fma(x[i], zero(), zeros);
+        if constexpr (Dot) zeros = fma(as_float(shift_left<16>(as_int(x[i]))), zero(), zeros);
       }
       transpose(x);
-      for (int i = 0; i < kLanes; ++i)
-        store_quads(v + static_cast<long>(c) * padded + 4 * (key + i), 4l * padded, x[i], (columns + 3) / 4);
+      for (int i = 0; i < smaller(kLanes, all - word); i += kQuads) {
+        F rows[kQuads];
+        HEED_UNROLL for (int r = 0; r < kQuads; ++r) rows[r] = x[i + r];
+        store_panels(rows, v + static_cast<long>(c) * all + 4 * (word + i), 4l * all, (columns + 3) / 4);
+      }
     }
   }
   return sum_lanes(zeros) == 0.f;
@@ -116,17 +141,20 @@ HEED_NOINLINE bool pack_column_major_values(const ForwardJob& job, int first, in
 /// are 0. Returns whether every value is finite: infinities and NaN must not meet the zeros of hidden keys.
 HEED_NOINLINE bool pack_values(const ForwardJob& job, int first, int keys, int padded, float* v) {
   const bool dense = job.v.column == 1;
-  if (!dense && job.v.row == 1) return pack_column_major_values(job, first, keys, padded, v);
+  if (!dense && job.v.row == 1) return pack_column_major_values<false>(job, first, keys, padded, v);
   F zeros = zero();  // x * 0 is 0 unless x is infinite or NaN
-  for (int key = 0; key < padded; ++key) {
+  for (int key = 0; key < padded; key += kQuads) {
     for (int c = 0; c < job.d_v; c += kLanes) {
       const int n = smaller(job.d_v - c, kLanes);
-      F x = zero();
-      if (key < keys)
-        x = dense ? load_elements(address(job.v, 0, first + key, c), job.v.type, n)
-                  : gather_values(job, first + key, c, n);
-      zeros = fma(x, zero(), zeros);
-      store_quads(v + static_cast<long>(c) * padded + 4 * key, 4l * padded, x, (n + 3) / 4);
+      F x[kQuads];
+      HEED_UNROLL for (int i = 0; i < kQuads; ++i) {
+        x[i] = zero();
+        if (key + i < keys)
+          x[i] = dense ? load_elements(address(job.v, 0, first + key + i, c), job.v.type, n)
+                       : gather_values(job, first + key + i, c, n);
+        zeros = fma(x[i], zero(), zeros);
+      }
+      store_panels(x, v + static_cast<long>(c) * padded + 4 * key, 4l * padded, (n + 3) / 4);
     }
   }
   return sum_lanes(zeros) == 0.f;
@@ -145,22 +173,40 @@ HEED_INLINE I load_value_bits(const ForwardJob& job, int key, int column, int n)
   return load_int(t);
 }
 
+/// n <= 32 columns of one bf16 value row as they lie; the rest is 0.
+HEED_INLINE I load_value_halves(const ForwardJob& job, int key, int column, int n) {
+  if (job.v.column == 1) return as_int(load_pairs(address(job.v, 0, key, column), n));
+  alignas(64) uint16_t t[2 * kLanes] = {};
+  for (int i = 0; i < n; ++i) __builtin_memcpy(&t[i], address(job.v, 0, key, column + i), 2);
+  return load_int(t);
+}
+
 /// The same for the bf16 dot: panels [d_v / 4][padded keys / 2][4 words], a word holding two keys of one column.
+/// Interleaving the rows of two keys leaves the even groups of four columns in one vector and the odd ones in another.
 HEED_NOINLINE bool pack_value_pairs(const ForwardJob& job, int first, int keys, int padded, float* v) {
+  if (job.v.column != 1 && job.v.row == 1) return pack_column_major_values<true>(job, first, keys, padded, v);
   const int half = padded / 2;
-  F zeros = zero();
-  for (int pair = 0; pair < half; ++pair) {
-    for (int c = 0; c < job.d_v; c += kLanes) {
-      const int n = smaller(job.d_v - c, kLanes);
-      const I none = broadcast_int(0);
-      const I low = 2 * pair < keys ? load_value_bits(job, first + 2 * pair, c, n) : none;
-      const I high = 2 * pair + 1 < keys ? load_value_bits(job, first + 2 * pair + 1, c, n) : none;
-      zeros = fma(as_float(shift_left<16>(low)), zero(), fma(as_float(shift_left<16>(high)), zero(), zeros));
-      store_quads(v + static_cast<long>(c) * half + 4 * pair, 4l * half, as_float(or_int(low, shift_left<16>(high))),
-                  (n + 3) / 4);
+  const I magnitude = _mm512_set1_epi16(0x7fff);
+  I largest = broadcast_int(0);  // as whole numbers the bits of |x| are in the order of |x|, NaN above infinity
+  for (int pair = 0; pair < half; pair += kQuads) {
+    for (int c = 0; c < job.d_v; c += 2 * kLanes) {
+      const int n = smaller(job.d_v - c, 2 * kLanes), panels = (n + 3) / 4;
+      F even[kQuads], odd[kQuads];
+      HEED_UNROLL for (int i = 0; i < kQuads; ++i) {
+        const int key = 2 * (pair + i);
+        const I low = key < keys ? load_value_halves(job, first + key, c, n) : broadcast_int(0);
+        const I high = key + 1 < keys ? load_value_halves(job, first + key + 1, c, n) : broadcast_int(0);
+        largest = _mm512_max_epu16(largest, _mm512_max_epu16(and_int(low, magnitude), and_int(high, magnitude)));
+        even[i] = as_float(_mm512_unpacklo_epi16(low, high));
+        odd[i] = as_float(_mm512_unpackhi_epi16(low, high));
+      }
+      float* to = v + static_cast<long>(c) * half + 4 * pair;
+      store_panels(even, to, 8l * half, (panels + 1) / 2);
+      store_panels(odd, to + 4l * half, 8l * half, panels / 2);
     }
   }
-  return sum_lanes(zeros) == 0.f;
+  constexpr short kInfinity = 0x7f80;
+  return _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(kInfinity)) == 0;
 }
 #endif
 
@@ -172,16 +218,19 @@ HEED_INLINE float* partial_row(float* partial, const ForwardJob& job, int64_t r)
 /// o [d_v][kStrip] times factor [kStrip], back to rows of the caller's O (or of `partial`).
 HEED_NOINLINE void unpack_output(const ForwardJob& job, int64_t first_row, int rows, const float* o,
                                  const float* factor, float* partial) {
+  const Element type = partial != nullptr ? Element::f32 : job.o.type;
+  char* all_rows[kStrip];
+  for (int r = 0; r < rows; ++r) {
+    const int64_t n = first_row + r;
+    all_rows[r] = partial != nullptr ? reinterpret_cast<char*>(partial_row(partial, job, r))
+                                     : const_cast<char*>(address(job.o, n % job.heads, n / job.heads, 0));
+    if (r < kLanes) fetch_row(all_rows[r], job.d_v * size_of(type));
+  }
   for (int r = 0; r < rows; r += kLanes) {
     const F f = load(factor + r);
     const int filled = smaller(rows - r, kLanes);
-    char* to[kLanes];
-    for (int i = 0; i < filled; ++i) {
-      const int64_t row = first_row + r + i;
-      to[i] = partial != nullptr ? reinterpret_cast<char*>(partial_row(partial, job, r + i))
-                                 : const_cast<char*>(address(job.o, row % job.heads, row / job.heads, 0));
-    }
-    const Element type = partial != nullptr ? Element::f32 : job.o.type;
+    char* const* to = all_rows + r;
+    for (int i = r + kLanes; i < smaller(rows, r + 2 * kLanes); ++i) fetch_row(all_rows[i], job.d_v * size_of(type));
     for (int c = 0; c < job.d_v; c += kLanes) {
       const int n = smaller(job.d_v - c, kLanes);
       F x[kLanes];

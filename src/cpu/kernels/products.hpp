@@ -14,6 +14,33 @@ constexpr int kRows = 4;                   // broadcast rows per register tile
 
 typedef float LooseWord __attribute__((aligned(1), may_alias));  // a word of K in the caller's memory
 
+/// Asks for the cache lines of one row. The hardware's own prefetching loses its way at every page and in rows that are
+/// read by columns.
+HEED_INLINE void fetch_row(const char* row, long bytes) {
+  constexpr int kSecondLevel = 2;  // into the first level it would push out what is being read
+  for (long offset = 0; offset < bytes; offset += 64) __builtin_prefetch(row + offset, 0, kSecondLevel);
+}
+
+/// K and V of the block after this one, fetched while this one is multiplied. Its strips share the rows among them:
+/// more than a few lines at once would wait for each other.
+struct Ahead {
+  const char *k, *v;
+  long k_step, v_step;  // bytes from row to row
+  long k_bytes, v_bytes;
+  int strip, strips;
+
+  /// The share of kRows keys, from this key of the block on. A call, because inlined into a product it takes registers
+  /// that the product needs.
+  HEED_NOINLINE_MEMBER void fetch(int key) const {
+    asm volatile("");  // without an effect that it can see, the compiler would leave out the call
+    const int from = (strip * kKeyBlock + key) / strips, to = (strip * kKeyBlock + key + kRows) / strips;
+    for (int row = from; row < to; ++row) {
+      fetch_row(k + row * k_step, k_bytes);
+      fetch_row(v + row * v_step, v_bytes);
+    }
+  }
+};
+
 template <bool Dot>
 HEED_INLINE F multiply_add(F word, F x, F sum) {
 #ifdef __AVX512BF16__
@@ -58,7 +85,7 @@ HEED_NOINLINE void scores(const LooseWord* k, long k_row, const float* q, float*
 /// of products: the FMA units hardly notice them.
 template <bool Dot, int Steps>
 HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
-                                   float* highest, ExpBlock e) {
+                                   float* highest, ExpBlock e, const Ahead* ahead) {
   constexpr int kKeysPerUnit = Dot ? 2 : 1;
   constexpr int kUnits = kRows / kKeysPerUnit * kVectors;
   const float* coefficients = kExp2Coefficients;
@@ -66,6 +93,7 @@ HEED_NOINLINE void scores_with_exp(const LooseWord* k, long k_row, const float* 
   asm("" : "+r"(coefficients), "+r"(factor) : : "memory");  // read as memory operands: no register is left to hold them
   const int steps = Steps > 0 ? Steps : words / kUnits;
   for (int key = 0; key < keys; key += kRows, k += kRows * k_row, s += kRows * kStrip) {
+    if (ahead != nullptr) ahead->fetch(key);
     F sum[kRows][kVectors];
     HEED_UNROLL for (int i = 0; i < kRows; ++i) HEED_UNROLL for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
     const LooseWord* a = k;

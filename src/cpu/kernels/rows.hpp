@@ -8,18 +8,12 @@
 
 namespace heed::cpu::HEED_ISA {
 
-constexpr int kRowsMost = 8;     // query rows per key/value head; more are better off in the lanes of a tile
-constexpr int kRowsBlock = 32;   // keys per step: K and V of one step stay in the first-level cache
-constexpr int kRowsAtOnce = 4;   // rows that share one load of K or V from the first-level cache
-constexpr int kSumsAtOnce = 16;  // vectors of O summed in registers
-constexpr int kVectorsAtOnce = kLanes == 16 ? 8 : 2;  // of a K row, held in registers for all query rows
-
-/// Asks for the cache lines of one row. While K of a block is multiplied, its V is fetched, and then K of the block
-/// after it: the hardware's own prefetching loses its way at every page and in rows that are read by columns.
-HEED_INLINE void fetch_row(const char* row, long bytes) {
-  constexpr int kSecondLevel = 2;  // into the first level it would push out what is being read: half the speed
-  for (long offset = 0; offset < bytes; offset += 64) __builtin_prefetch(row + offset, 0, kSecondLevel);
-}
+constexpr int kRowsMost = 8;    // query rows per key/value head; more are better off in the lanes of a tile
+constexpr int kRowsBlock = 32;  // keys per step, at most
+constexpr int kRowsAtOnce = kLanes == 16 ? 4 : 2;     // rows that share one load of K or V
+constexpr int kSumsAtOnce = kLanes == 16 ? 16 : 8;    // vectors of O summed in registers
+constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;  // of a K row
+constexpr int kValueRows = 2;  // rows that share one load of V: few, so that V is read row by row
 
 struct RowsScratch {
   float* q;      // [rows][words rounded up to vectors]
@@ -59,11 +53,27 @@ class Rows {
         words_(Dot ? (job.d + 1) / 2 : job.d),
         q_stride_(round_up(words_, kLanes)),
         columns_(RowsScratch::columns(job.d_v)),
+        block_(keys_per_block(job)),
         features_(job.has_score_features()) {
     RowsScratch::carve(scratch_, static_cast<char*>(memory), job.d, job.d_v);
   }
 
+  /// As many keys that their K, and their V, leave room in a first-level cache of 32 KiB: rows that do not fit the
+  /// registers read them a second time.
+  static int keys_per_block(const ForwardJob& job) {
+    constexpr long kBytes = 8192;
+    const long row = larger(job.d, job.d_v) * size_of(job.k.type);
+    return row * kRowsBlock <= kBytes ? kRowsBlock : kRowsBlock / 2;
+  }
+
   void compute() {
+    add_blocks(false);
+    if (!finite()) add_blocks(true);
+    for (int r = 0; r < part_.rows; ++r) finish_row(r);
+  }
+
+  /// All keys of the part. `carefully`: with a look at every block of V for infinities and NaN.
+  void add_blocks(bool carefully) {
     for (int r = 0; r < part_.rows; ++r) {
       const int64_t n = part_.first_row + r, i = n / job_.heads;
       const char* row = address(job_.q, n % job_.heads, i, 0);
@@ -76,27 +86,29 @@ class Rows {
       sum_[r] = 0.f;
     }
     __builtin_memset(scratch_.o, 0, static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
-    for (int first = part_.key_begin; first < part_.key_end; first += kRowsBlock) {
-      const int keys = smaller(kRowsBlock, part_.key_end - first);
+    for (int first = part_.key_begin; first < part_.key_end; first += block_) {
+      const int keys = smaller(block_, part_.key_end - first);
       if (!any_visible(first, keys)) continue;
       for (int r = 0; r < part_.rows; r += kRowsAtOnce)
-        with_rows(part_.rows - r, [&]<int R>() { dot_products<R>(r, first, keys); });
+        with_rows<kRowsAtOnce>(part_.rows - r, [&]<int R>() { dot_products<R>(r, first, keys); });
       for (int r = 0; r < part_.rows; ++r) softmax(r, first, keys);
-      __builtin_memcpy(scratch_.saved, scratch_.o, static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
-      for (int r = 0; r < part_.rows; r += kRowsAtOnce)
-        with_rows(part_.rows - r, [&]<int R>() { add_values<R>(r, first, keys); });
-      if (!finite()) add_values_carefully(first, keys);
+      if (carefully)
+        __builtin_memcpy(scratch_.saved, scratch_.o,
+                         static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
+      for (int r = 0; r < part_.rows; r += kValueRows)
+        with_rows<kValueRows>(part_.rows - r, [&]<int R>() { add_values<R>(r, first, keys); });
+      if (carefully && !finite()) add_values_carefully(first, keys);
     }
-    for (int r = 0; r < part_.rows; ++r) finish_row(r);
   }
 
-  template <class Function>
+  /// Calls f with the smaller of n and Most as a constant.
+  template <int Most, class Function>
   static void with_rows(int n, Function f) {
-    if (n >= 4)
-      f.template operator()<4>();
-    else if (n == 3)
-      f.template operator()<3>();
-    else if (n == 2)
+    if constexpr (Most == 4) {
+      if (n >= 4) return f.template operator()<4>();
+      if (n == 3) return f.template operator()<3>();
+    }
+    if (n >= 2)
       f.template operator()<2>();
     else
       f.template operator()<1>();
@@ -109,7 +121,7 @@ class Rows {
   }
 
   /// Raw products of rows [row, row + R) with the keys of the block into p; keys past the last are left as they are.
-  /// Two K rows at a time, each loaded from its first byte to its last: the order that memory is fastest in.
+  /// Four K rows at a time, each loaded from its first byte to its last, and V of the same keys is asked for.
   template <int R>
   HEED_NOINLINE_MEMBER void dot_products(int row, int first, int keys) {
     const long step = job_.k.row * size_of(job_.k.type);
@@ -119,45 +131,49 @@ class Rows {
     const char* values = address(job_.v, 0, first, 0);
     const long value_step = job_.v.row * size_of(job_.v.type), value_bytes = job_.d_v * size_of(job_.v.type);
     for (int key = 0; key < keys; key += kLanes) {
-      alignas(64) float lanes[R][kLanes][kLanes];  // products before they are summed across lanes
-      for (int pair = 0; pair < kLanes; pair += 2) {
-        F sum[2][R];
-        HEED_UNROLL for (int a = 0; a < 2; ++a) HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] = zero();
-        const char* from[2];  // the last key stands in for those past it
-        HEED_UNROLL for (int a = 0; a < 2; ++a) {
-          from[a] = k + smaller(key + pair + a, keys - 1) * step;
-          if (row == 0) fetch_row(values + (key + pair + a) * value_step, value_bytes);
+      F fours[R][kQuads];  // of each row: the products with four keys, not yet summed to the end
+      for (int quad = 0; quad < kQuads; ++quad) {
+        F sum[4][R];
+        HEED_UNROLL for (int a = 0; a < 4; ++a) HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] = zero();
+        const char* from[4];  // the last key stands in for those past it
+        HEED_UNROLL for (int a = 0; a < 4; ++a) {
+          const int n = key + 4 * quad + a;
+          from[a] = k + smaller(n, keys - 1) * step;
+          if (row == 0) fetch_row(values + n * value_step, value_bytes);
         }
         with_key_type([&]<int Type>() __attribute__((always_inline)) {
-          int w = 0;
-          for (; w + kVectorsAtOnce <= whole; w += kVectorsAtOnce) {
-            F y[2][kVectorsAtOnce];
-            HEED_UNROLL for (int a = 0; a < 2; ++a) HEED_UNROLL for (int i = 0; i < kVectorsAtOnce; ++i) y[a][i] =
-                load_whole<Type>(from[a], (w + i) * kLanes);
-            HEED_UNROLL for (int b = 0; b < R; ++b) HEED_UNROLL for (int i = 0; i < kVectorsAtOnce; ++i) {
-              const F x = load_kept(q + b * q_stride_ + (w + i) * kLanes);
-              HEED_UNROLL for (int a = 0; a < 2; ++a) sum[a][b] = multiply_add<Dot>(y[a][i], x, sum[a][b]);
-            }
+          HEED_UNROLL for (int a = 0; a < 4; a += 2) {
+            int w = 0;
+            for (; w + kVectorsAtOnce <= whole; w += kVectorsAtOnce)
+              multiply<R, kVectorsAtOnce>(
+                  sum, a, q + w * kLanes, [&](int i, int v) __attribute__((always_inline)) {
+                    return load_whole<Type>(from[i], (w + v) * kLanes);
+                  });
+            for (; w < whole; ++w)
+              multiply<R, 1>(
+                  sum, a, q + w * kLanes, [&](int i, int) __attribute__((always_inline)) {
+                    return load_whole<Type>(from[i], w * kLanes);
+                  });
           }
-          for (; w < whole; ++w) HEED_UNROLL for (int a = 0; a < 2; ++a) {
-              const F y = load_whole<Type>(from[a], w * kLanes);
-              HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] =
-                  multiply_add<Dot>(y, load(q + b * q_stride_ + w * kLanes), sum[a][b]);
-            }
         });
-        if (whole * kLanes < words_) HEED_UNROLL for (int a = 0; a < 2; ++a) {
-            const F y = load_words<Dot>(from[a], job_.k.type, job_.d, whole * kLanes);
-            HEED_UNROLL for (int b = 0; b < R; ++b) sum[a][b] =
-                multiply_add<Dot>(y, load(q + b * q_stride_ + whole * kLanes), sum[a][b]);
-          }
-        HEED_UNROLL for (int a = 0; a < 2; ++a) HEED_UNROLL for (int b = 0; b < R; ++b)
-            store(lanes[b][pair + a], sum[a][b]);
+        if (whole * kLanes < words_)
+          HEED_UNROLL for (int a = 0; a < 4; a += 2) multiply<R, 1>(sum, a, q + whole * kLanes, [&](int i, int) {
+            return load_words<Dot>(from[i], job_.k.type, job_.d, whole * kLanes);
+          });
+        HEED_UNROLL for (int b = 0; b < R; ++b) fours[b][quad] = sum_four(sum[0][b], sum[1][b], sum[2][b], sum[3][b]);
       }
-      for (int b = 0; b < R; ++b) {
-        F x[kLanes];
-        HEED_UNROLL for (int i = 0; i < kLanes; ++i) x[i] = load(lanes[b][i]);
-        store(scratch_.p + (row + b) * kRowsBlock + key, sum_each(x));
-      }
+      for (int b = 0; b < R; ++b) store(scratch_.p + (row + b) * kRowsBlock + key, sum_groups(fours[b]));
+    }
+  }
+  /// N vectors of the K rows a and a + 1 with the same vectors of R queries. One row is loaded after the other: the
+  /// hardware's prefetching follows that.
+  template <int R, int N, class Load>
+  HEED_INLINE_MEMBER void multiply(F (&sum)[4][R], int a, const float* q, Load load_keys) const {
+    F y[2][N];
+    HEED_UNROLL for (int i = 0; i < 2; ++i) HEED_UNROLL for (int v = 0; v < N; ++v) y[i][v] = load_keys(a + i, v);
+    HEED_UNROLL for (int b = 0; b < R; ++b) HEED_UNROLL for (int v = 0; v < N; ++v) {
+      const F x = load_kept(q + b * q_stride_ + v * kLanes);
+      HEED_UNROLL for (int i = 0; i < 2; ++i) sum[a + i][b] = multiply_add<Dot>(y[i][v], x, sum[a + i][b]);
     }
   }
 
@@ -192,7 +208,7 @@ class Rows {
     const float cap = job_.soft_cap, inverse_cap = cap > 0 ? 1.f / cap : 0.f;
     const F minus_infinity = broadcast(kMinusInfinity);
     F high = minus_infinity;
-    for (int key = 0; key < kRowsBlock; key += kLanes) {
+    for (int key = 0; key < block_; key += kLanes) {
       F x = minus_infinity;
       const int count = smaller(keys - key, kLanes);
       if (count > 0) {
@@ -213,7 +229,7 @@ class Rows {
     raise_maximum(r, max_lanes(high));
     const F top = broadcast(maximum_[r] == kMinusInfinity ? 0.f : maximum_[r]);
     F sum = zero();
-    for (int key = 0; key < kRowsBlock; key += kLanes) {
+    for (int key = 0; key < block_; key += kLanes) {
       F x = exp2(sub(load(p + key), top));
       sum = add(sum, x);
       if (job_.drop) x = select(kept_lanes(g, i, first + key), x, zero());
@@ -222,7 +238,7 @@ class Rows {
     sum_[r] += sum_lanes(sum);
 #ifdef __AVX512BF16__
     if constexpr (Dot) {  // neighbouring keys as pairs: round, then keep the upper halves side by side
-      for (int key = 0; key < kRowsBlock; key += kLanes)
+      for (int key = 0; key < block_; key += kLanes)
         store_bf16(reinterpret_cast<uint16_t*>(p) + key, load(p + key), kLanes);
     }
 #endif
@@ -288,27 +304,32 @@ class Rows {
     const long step = job_.v.row * size_of(job_.v.type);
     const char* v = address(job_.v, 0, first, 0);
     const float* p = scratch_.p + row * kRowsBlock;
-    const char* next_keys = address(job_.k, 0, first + kRowsBlock, 0);  // may lie past the end: it is only asked for
+    const char* next_keys = address(job_.k, 0, first + block_, 0);  // may lie past the end: it is only asked for
     const long key_step = job_.k.row * size_of(job_.k.type), key_bytes = job_.d * size_of(job_.k.type);
     const int columns_per_vector = Dot ? 2 * kLanes : kLanes;  // Dot: two vectors of pairs hold 2 * kLanes columns
     int c = 0;
     if (job_.v.column == 1) {
       with_key_type([&]<int Type>() __attribute__((always_inline)) {
-        constexpr int kColumns = R <= 2 ? kSumsAtOnce / 2 : kSumsAtOnce / 4, kSpan = kColumns * kLanes;
-        for (; c + kSpan <= job_.d_v; c += kSpan)
-          add_columns<R, kColumns>(
-              row, c, keys, p, [&](int key, F(&x)[kColumns]) __attribute__((always_inline)) {
-                const char* at = v + key * step;
-                if constexpr (Dot) {
-                  load_value_pairs(at, key + 1 < keys ? at + step : nullptr, c, x);
-                } else {
-                  HEED_UNROLL for (int i = 0; i < kColumns; ++i) x[i] = load_whole<Type>(at, c + i * kLanes);
-                }
-                if (row == 0 && c == 0) {
-                  fetch_row(next_keys + key * key_step, key_bytes);
-                  if constexpr (Dot) fetch_row(next_keys + (key + 1) * key_step, key_bytes);
-                }
-              });
+        const auto add_spans = [&]<int N>() __attribute__((always_inline)) {
+          for (; c + N * kLanes <= job_.d_v; c += N * kLanes)
+            add_columns<R, N>(
+                row, c, keys, p, [&](int key, F(&x)[N]) __attribute__((always_inline)) {
+                  const char* at = v + key * step;
+                  if constexpr (Dot) {
+                    load_value_pairs(at, key + 1 < keys ? at + step : nullptr, c, x);
+                  } else {
+                    HEED_UNROLL for (int i = 0; i < N; ++i) x[i] = load_whole<Type>(at, c + i * kLanes);
+                  }
+                  if (row == 0 && c == 0) {
+                    fetch_row(next_keys + key * key_step, key_bytes);
+                    if constexpr (Dot) fetch_row(next_keys + (key + 1) * key_step, key_bytes);
+                  }
+                });
+        };
+        constexpr int kMost = kSumsAtOnce / kValueRows;
+        add_spans.template operator()<kMost>();
+        add_spans.template operator()<kMost / 2>();
+        if constexpr (Dot) add_spans.template operator()<2>();
       });
     }
     for (; c < job_.d_v; c += columns_per_vector) {
@@ -420,7 +441,7 @@ class Rows {
 
   const ForwardJob& job_;
   const ForwardPart& part_;
-  const int words_, q_stride_, columns_;
+  const int words_, q_stride_, columns_, block_;
   const bool features_;
   RowsScratch scratch_;
   int begin_[kRowsMost], end_[kRowsMost], sink_[kRowsMost];

@@ -120,6 +120,7 @@ class Tile {
       const LooseWord* k = nullptr;  // packed when the first strip needs the block
       long k_row = words_;
       bool finite = true;
+      const bool fetches = first + kKeyBlock < part_.key_end && job_.v.column == 1;
       for (int t = 0; t < strips_; ++t) {
         StripState& strip = scratch_.strips[t];
         if (!strip.windows.sees(first, keys)) continue;
@@ -137,6 +138,7 @@ class Tile {
           }
           finite = Unit::pack_values(job_, first, keys, padded, scratch_.v[value_buffer]);
         }
+        const Ahead ahead = rows_from(first + kKeyBlock, t);
         Pending block;
         block.strip = &strip;
         block.s = scratch_.s[buffer];
@@ -146,7 +148,7 @@ class Tile {
         block.keys = keys;
         block.padded = padded;
         block.finite = finite;
-        score(block, k, k_row, scratch_.q + static_cast<long>(t) * words_ * kStrip);
+        score(block, k, k_row, scratch_.q + static_cast<long>(t) * words_ * kStrip, fetches ? &ahead : nullptr);
         finish_pending();
         raise_maximum(strip, block.o);
         pending_ = block;
@@ -157,6 +159,17 @@ class Tile {
     finish_pending();
     for (int t = 0; t < strips_; ++t)
       end_strip(scratch_.strips[t], scratch_.o + static_cast<long>(t) * output_rows_ * kStrip);
+  }
+
+  Ahead rows_from(int key, int strip) const {
+    return {.k = address(job_.k, 0, key, 0),
+            .v = address(job_.v, 0, key, 0),
+            .k_step = job_.k.row * size_of(job_.k.type),
+            .v_step = job_.v.row * size_of(job_.v.type),
+            .k_bytes = job_.d * size_of(job_.k.type),
+            .v_bytes = job_.d_v * size_of(job_.v.type),
+            .strip = strip,
+            .strips = strips_};
   }
 
   void start_strips() {
@@ -184,7 +197,7 @@ class Tile {
 
   /// S of the block, masked and changed; scratch highest = its largest score per lane. exponentiated_ = how many keys
   /// of the pending block were exponentiated on the way.
-  void score(Pending& block, const LooseWord* k, long k_row, const float* q) {
+  void score(Pending& block, const LooseWord* k, long k_row, const float* q, const Ahead* ahead) {
     const bool windowed = !block.strip->windows.sees_all(block.first, block.padded);
     block.trimmed = false;
     for (int group = 0; group < block.padded / kKeyGroup; ++group) {
@@ -206,7 +219,8 @@ class Tile {
       for (int r = 0; r < kStrip; ++r) scratch_.highest[r] = kMinusInfinity;
       if (Unit::kFuseExp && pending_.strip != nullptr) {
         exponentiated_ = smaller(block.padded, pending_.padded);
-        Unit::scores_with_exp(k, k_row, q, block.s, exponentiated_, words_, scratch_.highest, exp_block(pending_));
+        Unit::scores_with_exp(k, k_row, q, block.s, exponentiated_, words_, scratch_.highest, exp_block(pending_),
+                              ahead);
       }
       if (block.padded > exponentiated_)
         Unit::scores_and_highest(k + exponentiated_ * k_row, k_row, q,

@@ -48,14 +48,14 @@ struct VectorUnit {
     HEED_ISA::scores<kVectors, Dot, true>(k, k_row, q, s, keys, words, highest);
   }
   static void scores_with_exp(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
-                              float* highest, const ExpBlock& e) {
+                              float* highest, const ExpBlock& e, const Ahead* ahead) {
     constexpr int kUnits = (Dot ? 2 : 4) * kVectors;  // d = 64 and d = 128 are unrolled
     if (words == 4 * kUnits)
-      HEED_ISA::scores_with_exp<Dot, 4>(k, k_row, q, s, keys, words, highest, e);
+      HEED_ISA::scores_with_exp<Dot, 4>(k, k_row, q, s, keys, words, highest, e, ahead);
     else if (words == 8 * kUnits)
-      HEED_ISA::scores_with_exp<Dot, 8>(k, k_row, q, s, keys, words, highest, e);
+      HEED_ISA::scores_with_exp<Dot, 8>(k, k_row, q, s, keys, words, highest, e, ahead);
     else
-      HEED_ISA::scores_with_exp<Dot, 0>(k, k_row, q, s, keys, words, highest, e);
+      HEED_ISA::scores_with_exp<Dot, 0>(k, k_row, q, s, keys, words, highest, e, ahead);
   }
   /// Keys [first, first + keys) of a block of `padded`, for the vectors [low, low + vectors).
   static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first,

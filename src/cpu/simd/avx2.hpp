@@ -127,9 +127,10 @@ HEED_INLINE void store_bf16(void* p, F x, int n) {
 }
 HEED_INLINE void store_f16(void* p, F x, int n) { store_halves(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), n); }
 
-HEED_INLINE void store_quads(float* p, long stride, F x, int quads) {
-  _mm_store_ps(p, _mm256_castps256_ps128(x));
-  if (quads > 1) _mm_store_ps(p + stride, _mm256_extractf128_ps(x, 1));
+HEED_INLINE void transpose_quads(F (&x)[2]) {
+  const F low = _mm256_permute2f128_ps(x[0], x[1], 0x20);
+  x[1] = _mm256_permute2f128_ps(x[0], x[1], 0x31);
+  x[0] = low;
 }
 
 HEED_INLINE void transpose(F (&x)[8]) {
@@ -148,14 +149,13 @@ HEED_INLINE void transpose(F (&x)[8]) {
   }
 }
 
-HEED_INLINE F sum_each(const F (&x)[8]) {
-  F a[4];
-  HEED_UNROLL for (int i = 0; i < 4; ++i) a[i] =
-      add(_mm256_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm256_unpackhi_ps(x[2 * i], x[2 * i + 1]));
-  F b[2];
-  HEED_UNROLL for (int i = 0; i < 2; ++i) b[i] =
-      add(_mm256_shuffle_ps(a[2 * i], a[2 * i + 1], 0x44), _mm256_shuffle_ps(a[2 * i], a[2 * i + 1], 0xee));
-  return add(_mm256_permute2f128_ps(b[0], b[1], 0x20), _mm256_permute2f128_ps(b[0], b[1], 0x31));
+HEED_INLINE F sum_four(F x, F y, F z, F w) {
+  const F a = add(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y));
+  const F b = add(_mm256_unpacklo_ps(z, w), _mm256_unpackhi_ps(z, w));
+  return add(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+HEED_INLINE F sum_groups(const F (&x)[2]) {
+  return add(_mm256_permute2f128_ps(x[0], x[1], 0x20), _mm256_permute2f128_ps(x[0], x[1], 0x31));
 }
 HEED_INLINE float sum_lanes(F x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

@@ -134,12 +134,14 @@ HEED_INLINE I round_to_bf16(F x) {
 HEED_INLINE void store_bf16(void* p, F x, int n) { store_halves(p, _mm512_cvtepi32_epi16(round_to_bf16(x)), n); }
 HEED_INLINE void store_f16(void* p, F x, int n) { store_halves(p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), n); }
 
-/// Lanes 0..3, 4..7, ... to p, p + stride, ...: the first `quads` groups.
-HEED_INLINE void store_quads(float* p, long stride, F x, int quads) {
-  _mm_store_ps(p, _mm512_castps512_ps128(x));
-  if (quads > 1) _mm_store_ps(p + stride, _mm512_extractf32x4_ps(x, 1));
-  if (quads > 2) _mm_store_ps(p + 2 * stride, _mm512_extractf32x4_ps(x, 2));
-  if (quads > 3) _mm_store_ps(p + 3 * stride, _mm512_extractf32x4_ps(x, 3));
+/// Rows of groups of four lanes become columns of them.
+HEED_INLINE void transpose_quads(F (&x)[4]) {
+  const F a = _mm512_shuffle_f32x4(x[0], x[1], 0x44), b = _mm512_shuffle_f32x4(x[2], x[3], 0x44);
+  const F c = _mm512_shuffle_f32x4(x[0], x[1], 0xee), d = _mm512_shuffle_f32x4(x[2], x[3], 0xee);
+  x[0] = _mm512_shuffle_f32x4(a, b, 0x88);
+  x[1] = _mm512_shuffle_f32x4(a, b, 0xdd);
+  x[2] = _mm512_shuffle_f32x4(c, d, 0x88);
+  x[3] = _mm512_shuffle_f32x4(c, d, 0xdd);
 }
 
 /// Rows become columns.
@@ -168,18 +170,18 @@ HEED_INLINE void transpose(F (&x)[16]) {
   }
 }
 
-/// The sums over the lanes of 16 vectors, as one vector: half the shuffles of a transpose, because every step adds.
-HEED_INLINE F sum_each(const F (&x)[16]) {
-  F a[8], b[4];
-  HEED_UNROLL for (int i = 0; i < 8; ++i) a[i] =
-      add(_mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]), _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]));
-  HEED_UNROLL for (int i = 0; i < 4; ++i) {
-    const __m512d p = _mm512_castps_pd(a[2 * i]), q = _mm512_castps_pd(a[2 * i + 1]);
-    b[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)), _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));
-  }
-  HEED_UNROLL for (int i = 0; i < 2; ++i) a[i] =
-      add(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88), _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
-  return add(_mm512_shuffle_f32x4(a[0], a[1], 0x88), _mm512_shuffle_f32x4(a[0], a[1], 0xdd));
+/// The sums over the lanes of 16 vectors, as one vector, in two steps: half the shuffles of a transpose, because every
+/// step adds. First four vectors at a time, each summed down to one lane in every group of four;
+HEED_INLINE F sum_four(F x, F y, F z, F w) {
+  const __m512d a = _mm512_castps_pd(add(_mm512_unpacklo_ps(x, y), _mm512_unpackhi_ps(x, y)));
+  const __m512d b = _mm512_castps_pd(add(_mm512_unpacklo_ps(z, w), _mm512_unpackhi_ps(z, w)));
+  return add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+}
+/// then the groups.
+HEED_INLINE F sum_groups(const F (&x)[4]) {
+  const F a = add(_mm512_shuffle_f32x4(x[0], x[1], 0x88), _mm512_shuffle_f32x4(x[0], x[1], 0xdd));
+  const F b = add(_mm512_shuffle_f32x4(x[2], x[3], 0x88), _mm512_shuffle_f32x4(x[2], x[3], 0xdd));
+  return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
 HEED_INLINE float sum_lanes(F x) { return _mm512_reduce_add_ps(x); }
 HEED_INLINE float max_lanes(F x) { return _mm512_reduce_max_ps(x); }

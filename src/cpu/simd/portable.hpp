@@ -136,7 +136,7 @@ HEED_INLINE void store_f16(void* p, F x, int n) {
   store_halves(p, or_int(h, sign), n);
 }
 
-HEED_INLINE void store_quads(float* p, long, F x, int) { store(p, x); }
+HEED_INLINE void transpose_quads(F (&)[1]) {}
 
 HEED_INLINE void transpose(F (&x)[4]) {
   F t[4];
@@ -144,9 +144,8 @@ HEED_INLINE void transpose(F (&x)[4]) {
   HEED_UNROLL for (int i = 0; i < 4; ++i) x[i] = t[i];
 }
 HEED_INLINE float sum_lanes(F x) { return (x[0] + x[2]) + (x[1] + x[3]); }
-HEED_INLINE F sum_each(const F (&x)[4]) {
-  return F{sum_lanes(x[0]), sum_lanes(x[1]), sum_lanes(x[2]), sum_lanes(x[3])};
-}
+HEED_INLINE F sum_four(F x, F y, F z, F w) { return F{sum_lanes(x), sum_lanes(y), sum_lanes(z), sum_lanes(w)}; }
+HEED_INLINE F sum_groups(const F (&x)[1]) { return x[0]; }
 HEED_INLINE float max_lanes(F x) {
   const float a = x[0] > x[1] ? x[0] : x[1], b = x[2] > x[3] ? x[2] : x[3];
   return a > b ? a : b;
