@@ -59,7 +59,10 @@ HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       BiasRow<F, T, 2> bias;
-      if constexpr (F.bias != BiasType::none) bias.load(p, rows[half], key0, tile.s_k, tile.first_key + 16 <= tile.s_k);
+      if constexpr (F.bias != BiasType::none) {
+        bias.fetch(p, rows[half], tile.first_key, lane, tile.s_k);
+        bias.settle(lane);
+      }
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll

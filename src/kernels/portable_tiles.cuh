@@ -292,19 +292,27 @@ HEED_DEVICE void multiply_stored_f32(float (&o)[kM][kDv / 2], u32 rows_at, u32 v
     for (int r = 0; r < 2 * kM; ++r)
       load_shared(w[r], rows_at + chunk_offset<kN / 4>(8 * r + lane / 4, key / 4) + key % 4 * 4);
 #pragma unroll
-    for (int j = 0; j < kKeys; ++j)
+    for (int n = 0; n < kDv / 16; ++n) {
+      float v[kKeys][4];
 #pragma unroll
-      for (int n = 0; n < kDv / 16; ++n) {
-        float v[4];
-        load_shared(v, v_at + chunk_offset<kDv / 4>(key + j, 4 * n + lane % 4));
+      for (int j = 0; j < kKeys; ++j) load_shared(v[j], v_at + chunk_offset<kDv / 4>(key + j, 4 * n + lane % 4));
 #pragma unroll
-        for (int r = 0; r < 2 * kM; ++r)
+      for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float& x = o[r / 2][8 * n + i / 2 * 4 + r % 2 * 2 + i % 2];
-            x = __fmaf_rn(w[r][j], v[i], x);
+        for (int i = 0; i < 4; ++i) {
+          float& x = o[r / 2][8 * n + i / 2 * 4 + r % 2 * 2 + i % 2];
+          if constexpr (kKeys == 4) {
+            // Four keys by themselves: equal terms are rounded alike, and a long sum of single ones would drift.
+            float four = w[r][0] * v[0][i];
+#pragma unroll
+            for (int j = 1; j < kKeys; ++j) four = __fmaf_rn(w[r][j], v[j][i], four);
+            x += four;
+          } else {
+#pragma unroll
+            for (int j = 0; j < kKeys; ++j) x = __fmaf_rn(w[r][j], v[j][i], x);
           }
-      }
+        }
+    }
   }
 }
 
