@@ -44,8 +44,8 @@ std::int64_t strips_per_tile(const Problem& problem, const ScheduleTraits& trait
     return strips * traits.strip * (problem.d() + problem.d_v()) + kKeyBlock * (problem.d() + 2 * problem.d_v()) <=
            kCacheFloats;
   };
-  // Time of the last thread to end, each tile packing once for its strips: its share of the tiles, and what it waits for
-  // the others, half a tile where tiles differ and next to nothing where they are alike.
+  // Time of the last thread to end, each tile packing once for its strips: its share of the tiles, and what it waits
+  // for the others, half a tile where tiles differ and next to nothing where they are alike.
   const double waiting = 0.25 * (1 - 1.0 / threads);
   const double columns = static_cast<double>(problem.batch() * problem.heads_q());
   const auto time = [&](std::int64_t strips) {
