@@ -1,4 +1,4 @@
-"""Two plots as SVG, without any library: lines over a logarithmic axis, and boxes."""
+"""Two plots as SVG, without any library: lines, and boxes."""
 
 import math
 from html import escape
@@ -30,12 +30,17 @@ def ticks(largest, count=5):
     return [step * i for i in range(math.ceil(largest / step) + 1)]
 
 
-def lines(title, x_label, y_label, series):
-    """series: {name: [(x, y)]}; x is logarithmic, each x that occurs is a tick."""
+def lines(title, x_label, y_label, series, linear=False):
+    """series: {name: [(x, y)]}. x is logarithmic, with a tick at each x that occurs; or linear, from 0, with round ticks."""
     xs = sorted({x for points in series.values() for x, _ in points})
     steps = ticks(max(y for points in series.values() for _, y in points))
-    low, span = math.log2(xs[0]), (math.log2(xs[-1]) - math.log2(xs[0])) or 1
-    at_x = lambda x: LEFT + (math.log2(x) - low) / span * (WIDTH - LEFT - RIGHT)
+    if linear:
+        xs = ticks(xs[-1])
+        place = lambda x: x / xs[-1]
+    else:
+        low, span = math.log2(xs[0]), (math.log2(xs[-1]) - math.log2(xs[0])) or 1
+        place = lambda x: (math.log2(x) - low) / span
+    at_x = lambda x: LEFT + place(x) * (WIDTH - LEFT - RIGHT)
     at_y = lambda y: HEIGHT - BOTTOM - y / steps[-1] * (HEIGHT - TOP - BOTTOM)
     parts = []
     for y in steps:
@@ -48,7 +53,10 @@ def lines(title, x_label, y_label, series):
         width = 3 if name == "heed" else 1.5
         path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in sorted(points))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
-        parts += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="{width + 1}" fill="{colour}"/>' for x, y in points]
+        if not linear:
+            parts += [
+                f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="{width + 1}" fill="{colour}"/>' for x, y in points
+            ]
         parts += [line(WIDTH - RIGHT + 12, TOP + 18 * number, WIDTH - RIGHT + 32, TOP + 18 * number, colour, width)]
         parts.append(text(WIDTH - RIGHT + 38, TOP + 4 + 18 * number, name, "start"))
     return page(title, parts)

@@ -10,8 +10,13 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
   find_program(CCACHE ccache)
   if(CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+    set(launcher ${CCACHE})
+    if(HEED_INSTRUMENTED)
+      # Only then does it take files with precompiled headers.
+      list(PREPEND launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros)
+    endif()
+    set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   endif()
 endif()
 
@@ -44,4 +49,12 @@ endif()
 function(heed_sources variable)
   file(GLOB found CONFIGURE_DEPENDS ${ARGN})
   set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
+# heed_precompile(<target> <header>): where files are compiled unoptimised, most of the time goes into reading the same
+# headers. Not in release builds, which show that every file includes what it uses.
+function(heed_precompile target header)
+  if(HEED_INSTRUMENTED)
+    target_precompile_headers(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/${header}>)
+  endif()
 endfunction()

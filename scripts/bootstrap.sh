@@ -86,7 +86,7 @@ test_needs=(
 )
 # clang-format comes from PyPI at one version, because its taste changes from release to release.
 # mypy too is held to one: what it accepts grows and shrinks. scikit-build-core builds the Python package.
-python_needs=("pytest>=7,<9" "numpy>=1.24,<3" "clang-format==14.0.6" "mypy==2.4.1" "ml_dtypes" "scikit-build-core>=0.10,<2")
+python_needs=("pytest>=7,<9" "numpy>=1.24,<3" "clang-format==14.0.6" "mypy==2.4.1" "ml_dtypes" "scikit-build-core>=0.10,<2" "auditwheel>=6.8,<7" "wheel")
 # CUDA kernels are compiled by NVRTC, which needs no GPU. Where no toolkit has it, its wheel does (90 MB, x86_64 and aarch64).
 if ! has_nvrtc && [[ $(uname -m) == @(x86_64|aarch64) ]]; then python_needs+=("nvidia-cuda-nvrtc==13.0.*"); fi
 

@@ -4,12 +4,13 @@
 #   scripts/python_gpu_suite.sh pack            here: a wheel of heed and those of what the tests need, in build-python/gpu
 #   scripts/python_gpu_suite.sh [part ...]      there: runs the parts, each within its limit; results go to $OUT
 #
-# Parts: suite (tests/python without transformers), transformers, examples, compare (bench/compare.py). Default: all.
+# Parts: suite (tests/python without transformers), transformers, examples, training (200 steps, a plot), host
+# (bench/host_cost.py), compare and compare_backward (bench/compare.py). Default: all.
 #   OUT=folder                 where logs, tables and plots go (default build-python/gpu/out)
 #   HEED_TORCH_PYTHON=python   the Python that has torch (default python3)
 #   HEED_PART_LIMIT=540        seconds for each part
 #   HEED_TEST_WORKERS=8        processes of the tests
-#   HEED_COMPARE_ARGUMENTS=... further arguments of bench/compare.py
+#   HEED_COMPARE_ARGUMENTS=... further arguments of bench/compare.py (--quick, --limit=60)
 #
 # Nothing is installed: wheels are unpacked into a folder that comes first on PYTHONPATH.
 set -uo pipefail
@@ -17,7 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 pack=$root/build-python/gpu
 python=${HEED_TORCH_PYTHON:-python3}
-all_parts=(suite transformers examples compare)
+all_parts=(suite transformers examples training host compare compare_backward)
 
 say() { printf 'gpu suite: %s\n' "$*"; }
 
@@ -90,10 +91,22 @@ tests() {
 suite() { tests "$root/tests/python" --ignore="$root/tests/python/test_transformers.py" --ignore="$root/tests/python/test_examples.py"; }
 transformers() { tests "$root/tests/python/test_transformers.py"; }
 examples() { tests "$root/tests/python/test_examples.py"; }
+training() {
+  local each
+  for each in f32 bf16; do
+    "$python" "$root/examples/python/19_train_a_transformer.py" --device=cuda --type="$each" --plots="$OUT" || return 1
+  done
+}
+host() { "$python" "$root/bench/host_cost.py" --device=cuda --json="$OUT/host-cost.json" --markdown="$OUT/host-cost.md"; }
 compare() {
   # shellcheck disable=SC2086
   "$python" "$root/bench/compare.py" --device=cuda --json="$OUT/compare.json" --markdown="$OUT/compare.md" \
     --plots="$OUT" ${HEED_COMPARE_ARGUMENTS:-}
+}
+compare_backward() {
+  # shellcheck disable=SC2086
+  "$python" "$root/bench/compare.py" --backward --device=cuda --json="$OUT/compare-backward.json" \
+    --markdown="$OUT/compare-backward.md" --plots="$OUT" ${HEED_COMPARE_ARGUMENTS:-}
 }
 
 if [[ ${1:-} == pack ]]; then
@@ -110,7 +123,7 @@ export OUT=${OUT:-$pack/out}
 mkdir -p "$OUT"
 unpack
 export PYTHONPATH=$site HEED_CACHE_DIR=${HEED_CACHE_DIR:-${TMPDIR:-/tmp}/heed-gpu-suite-cache} HEED_SOURCE=$root PYTHONDONTWRITEBYTECODE=1
-export -f tests suite transformers examples compare
+export -f tests "${all_parts[@]}"
 export root python
 {
   date --utc +%Y-%m-%d

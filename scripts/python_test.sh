@@ -19,19 +19,34 @@ failed=0
 say() { printf 'python: %s\n' "$*"; }
 
 # --- the wheel -------------------------------------------------------------------------------------------------------
-# Without build isolation: what it needs is in .venv. The compiler has the name that CMake's presets give it, so that what
-# they compiled is found in the compiler cache.
+# Without build isolation: what it needs is in .venv. The compiler has the name that CMake's presets give it, and a new tree
+# begins with the objects and the logs of the release preset: Ninja compiles again only what the wheel has otherwise.
 build_wheel() {
   rm -rf "$tree/dist"
+  if [[ -e build/.ninja_log && ! -e $tree/.ninja_log ]]; then
+    mkdir -p "$tree"
+    cp --archive build/.ninja_{log,deps} build/src build/tools "$tree"
+  fi
   CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=${HEED_JOBS:-$(nproc)} \
     "$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir "$tree/dist" \
     --config-settings build-dir="$tree" --config-settings cmake.define.HEED_WERROR=ON .
-  wheel=$(compgen -G "$tree/dist/heed-*.whl")
+  tag_wheel
   local bytes
   bytes=$(stat --format=%s "$wheel")
   say "built $(basename "$wheel"), $bytes bytes"
   [[ $(basename "$wheel") == heed-*-cp310-abi3-* ]] || { say "the wheel is not for every Python from 3.10 on"; return 1; }
   ((bytes <= largest_wheel)) || { say "the wheel has more than $largest_wheel bytes"; return 1; }
+}
+
+# The platform that the wheel is for, by the symbols it asks of the system's libraries: the oldest manylinux that has them.
+tag_wheel() {
+  wheel=$(compgen -G "$tree/dist/heed-*.whl")
+  local tag
+  tag=$("$python" -m auditwheel show --json "$wheel" 2>/dev/null |
+    "$python" -c 'import json, sys; print(json.load(sys.stdin)["overall_tag"])') || true
+  [[ -n $tag ]] || { say "auditwheel does not say which platform the wheel is for"; return 1; }
+  "$python" -m wheel tags --platform-tag "$tag" --remove "$wheel" >/dev/null
+  wheel=$(compgen -G "$tree/dist/heed-*.whl")
 }
 
 # --- the tests -------------------------------------------------------------------------------------------------------
@@ -53,7 +68,7 @@ in_empty_environment() {
   local version
   version=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   "$1" -m venv --clear "$tree/venv-$version"
-  "$tree/venv-$version/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel" numpy ml_dtypes "pytest<9"
+  "$tree/venv-$version/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel" numpy ml_dtypes "pytest<9" matplotlib
   run_tests "$tree/venv-$version/bin/python" "Python $version, in an empty environment with NumPy"
 }
 

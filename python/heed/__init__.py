@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._attention import attention, attention_varlen
+from ._backward import Gradients, attention_backward
 from ._errors import DeviceError, Error, InternalError, InvalidArgumentError, OutOfMemoryError, UnsupportedError
 from ._explain import Candidate, Explanation, explain, kernels
 from ._mask import Mask
@@ -21,7 +22,7 @@ from ._problem import Problem
 
 if TYPE_CHECKING:
     from . import reference
-    from ._oracle import Gradients, oracle, oracle_backward
+    from ._oracle import oracle, oracle_backward
     from ._validator import Report, Validator
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "UnsupportedError",
     "Validator",
     "attention",
+    "attention_backward",
     "attention_varlen",
     "explain",
     "get_cmake_dir",
@@ -56,7 +58,6 @@ __all__ = [
 __version__: str = _native.version()
 
 _WITH_NUMPY = {
-    "Gradients": "heed._oracle",
     "Report": "heed._validator",
     "Validator": "heed._validator",
     "oracle": "heed._oracle",

@@ -6,8 +6,8 @@ import json
 from typing import Any, NamedTuple
 
 from . import _native
-from ._call import ENGINES, Call, add_outputs, choice, prepare
-from ._problem import Problem
+from ._call import ENGINES, choice
+from ._problem import Problem, call_of
 
 
 class Candidate(NamedTuple):
@@ -40,16 +40,17 @@ class Explanation(NamedTuple):
         return "\n".join(lines)
 
 
-def explain(what: Any, k: Any = None, v: Any = None, *, engine: str = "auto", **options: Any) -> Explanation:
-    """Of a heed.Problem, or of the arguments that attention() or attention_varlen() would be called with."""
+def explain(
+    what: Any, k: Any = None, v: Any = None, *, operation: str = "forward", engine: str = "auto", **options: Any
+) -> Explanation:
+    """Of a heed.Problem, or of the arguments that attention() or attention_varlen() would be called with; with
+    operation="backward", of their backward pass (options as in plan())."""
     if isinstance(what, Problem):
-        if k is not None or v is not None or options:
+        if k is not None or v is not None or options or operation != "forward":
             raise TypeError("explain() takes a heed.Problem alone, or arrays and the options of attention().")
-        text = _native.explain_json(what.to_json(), False, choice(ENGINES, engine, "engine"))
-    else:
-        call = call_of(what, k, v, {**options, "engine": engine})
-        text = _native.explain_json(call.fields, call.bhsd, call.engine)
-    return _read(text)
+        return read(_native.explain_json(what.to_json(), None, False, choice(ENGINES, engine, "engine")))
+    call, gradients = call_of(what, k, v, operation, {**options, "engine": engine})
+    return read(_native.explain_json(call.fields, gradients, call.bhsd, call.engine))
 
 
 def kernels(filter: str = "") -> list[dict[str, Any]]:
@@ -58,14 +59,7 @@ def kernels(filter: str = "") -> list[dict[str, Any]]:
     return found
 
 
-def call_of(q: Any, k: Any, v: Any, options: dict[str, Any]) -> Call:
-    want_lse = bool(options.pop("return_lse", False))
-    call = prepare(q, k, v, **options)
-    add_outputs(call, want_lse)
-    return call
-
-
-def _read(text: str) -> Explanation:
+def read(text: str) -> Explanation:
     data = json.loads(text)
     candidates = []
     if data.get("chosen"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from . import _native
+from ._backward import INPUTS, Gradients, results
 from ._call import lse_shape, prepare
 
 #: A NaN that no computation makes: what is still here afterwards was not written.
@@ -30,31 +31,20 @@ def oracle(q: Any, k: Any, v: Any, *, return_lse: bool = False, **options: Any) 
     return (o, lse) if return_lse else o
 
 
-class Gradients(NamedTuple):
-    """Of q, k and v, and of bias, sink and alibi_slopes where they were given; float64 NumPy arrays."""
-
-    dq: Any
-    dk: Any
-    dv: Any
-    dbias: Any = None
-    dsink: Any = None
-    dslopes: Any = None
-
-
 def oracle_backward(q: Any, k: Any, v: Any, d_o: Any, *, d_lse: Any = None, **options: Any) -> Gradients:
-    """The gradients of sum(o * d_o) (+ sum(lse * d_lse)) in fp64, by plain loops in C++. Options as in oracle().
+    """The gradients of sum(o * d_o) (+ sum(lse * d_lse)) in fp64, by plain loops in C++: float64 NumPy arrays.
 
-    Rows that belong to no sequence are NaN.
+    Options as in oracle(). Those of bias, sink and alibi_slopes are there where these are. Rows that belong to no sequence
+    are NaN.
     """
     call = prepare(q, k, v, **options)
     o, lse = oracle(q, k, v, return_lse=True, **options)
     told = {"d_o": np.asarray(d_o, np.float64), "d_lse": None if d_lse is None else np.asarray(d_lse, np.float64)}
-    inputs = ("q", "k", "v", "bias", "sink", "alibi_slopes")
-    for gradient, name in zip(Gradients._fields, inputs):
+    for gradient, name in INPUTS.items():
         if name in call.fields:
             told[gradient] = np.full(call.library.shape(call.fields[name], name), UNWRITTEN)
     _native.oracle_backward({**call.fields, "o": o, "lse": lse}, told, call.bhsd)
-    return Gradients(**{name: told.get(name) for name in Gradients._fields})
+    return results(told)
 
 
 def written(expected: Any) -> Any:

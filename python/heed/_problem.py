@@ -6,14 +6,16 @@ import json
 from typing import Any, NamedTuple
 
 from . import _native
-from ._call import LAYOUTS, add_outputs, choice, prepare
+from ._backward import pose_without_results
+from ._call import LAYOUTS, Call, add_outputs, choice, prepare
 from ._mask import BOTTOM_RIGHT, NONE, RAW, Mask
 
+OPERATIONS = {"forward": False, "backward": True}
 DIMENSIONS = ("b", "h", "s_q", "s_k")
 
 
 class Problem(NamedTuple):
-    """A forward problem, for plan(), explain() and prewarm(), before there is any memory.
+    """A problem, for plan(), explain() and prewarm(), before there is any memory.
 
         heed.Problem(type="bf16", batch=2, heads=(32, 8), lengths=4096, head_dims=128, mask="b", lse=True)
 
@@ -44,6 +46,12 @@ class Problem(NamedTuple):
     randval: bool = False
     lse: bool = False
     math: str = "fast"
+    operation: str = "forward"  #: or "backward", which has an LSE; what follows is of the backward pass
+    d_lse: bool = False  #: the LSE has a gradient of its own
+    dbias: str | None = None  #: its type, where it is asked for
+    dsink: bool = False
+    dslopes: bool = False
+    deterministic: bool = False  #: the same bits in every run
 
     def replace(self, **changes: Any) -> Problem:
         """The same problem but for these fields."""
@@ -79,6 +87,18 @@ class Problem(NamedTuple):
             "lse": self.lse,
             "math": self.math,
         }
+        gradients = {
+            "d_lse": self.d_lse,
+            "dbias": self.dbias,
+            "dsink": self.dsink,
+            "dslopes": self.dslopes,
+            "deterministic": self.deterministic,
+        }
+        if choice(OPERATIONS, self.operation, "operation"):
+            told |= {"operation": "backward", "lse": True, **gradients}
+        elif any(gradients.values()):
+            asked = ", ".join(name for name, value in gradients.items() if value)
+            raise ValueError(f"{asked}: of the backward pass, and operation is 'forward'.")
         if self.output_type is not None:
             told["output_type"] = self.output_type
         if self.scale is not None:
@@ -93,11 +113,21 @@ class Problem(NamedTuple):
         return json.dumps(told)
 
     @staticmethod
-    def json_of(q: Any, k: Any, v: Any, *, return_lse: bool = False, **options: Any) -> str:
-        """The JSON of the problem that these arguments of attention() or attention_varlen() pose, strides included."""
-        call = prepare(q, k, v, **options)
-        add_outputs(call, return_lse)
-        return _native.problem_json(call.fields, call.bhsd)
+    def json_of(q: Any, k: Any, v: Any, *, operation: str = "forward", **options: Any) -> str:
+        """The JSON of the problem that these arguments of attention() or attention_varlen() pose, strides included; or of its
+        backward pass, with the options of plan()."""
+        call, gradients = call_of(q, k, v, operation, options)
+        return _native.problem_json(call.fields, gradients, call.bhsd)
+
+
+def call_of(q: Any, k: Any, v: Any, operation: str, options: dict[str, Any]) -> tuple[Call, dict[str, Any] | None]:
+    """What attention() would be called with, and its backward pass where that is meant."""
+    if choice(OPERATIONS, operation, "operation"):
+        return pose_without_results(q, k, v, options)
+    want_lse = bool(options.pop("return_lse", False))
+    call = prepare(q, k, v, **options)
+    add_outputs(call, want_lse)
+    return call, None
 
 
 def _pair(value: Any, name: str) -> tuple[int, int]:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from . import reference
-from ._oracle import oracle, written
+from ._backward import INPUTS, Gradients
+from ._oracle import oracle, oracle_backward, written
 
 UNITS = {"float32": 8 * 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 F32 = 2.0**-24
+UNDERFLOW = 1e-32  # gradients below the smallest numbers of float32, where P or dS vanish, may be lost
 FEW_ROWS = 256  # below this the largest error of the plain computation is a matter of luck
 
 
@@ -47,12 +49,16 @@ class Validator:
         judge = heed.Validator(q, k, v, causal=True)
         print(judge.check(some_other_attention(q, k, v)))
 
-    An element may be off by twice the largest error of a plain computation in the same precision, plus a rounding unit of
-    the largest element, plus what the rounding of scores and weights can do where the plain computation was lucky. NaN and
-    infinities must be where fp64 has them. Arrays may be on any device; they are copied to the CPU.
+        judge = heed.Validator(q, k, v, d_o=d_o, causal=True)
+        assert all(judge.check_gradients((dq, dk, dv)).values())
+
+    An element of o may be off by twice the largest error of a plain computation in the same precision, plus a rounding unit of
+    the largest element, plus what the rounding of scores and weights can do where the plain computation was lucky; one of a
+    gradient by thrice as much. NaN and infinities must be where fp64 has them. Arrays may be on any device; they are copied to
+    the CPU. d_o, and d_lse where the loss depends on the LSE, are the gradients that a backward pass began with.
     """
 
-    def __init__(self, q: Any, k: Any, v: Any, **options: Any) -> None:
+    def __init__(self, q: Any, k: Any, v: Any, *, d_o: Any = None, d_lse: Any = None, **options: Any) -> None:
         on_cpu = {name: to_numpy(value) for name, value in options.items()}
         q, k, v = to_numpy(q), to_numpy(k), to_numpy(v)
         self.expected, self.expected_lse = oracle(q, k, v, return_lse=True, **on_cpu)
@@ -74,6 +80,30 @@ class Validator:
             + (UNITS[kind] + F32 * math.sqrt(keys)) * largest
             + (of_weights + of_scores) * min(1.0, 4 / math.sqrt(keys))
         )
+        self.expected_gradients: Gradients | None = None  #: fp64, where d_o was told
+        self.allowed_gradients: Gradients | None = None  #: for each element
+        if d_o is not None:
+            self._expect_gradients(q, k, v, to_numpy(d_o), to_numpy(d_lse), keys, on_cpu)
+
+    def _expect_gradients(self, q: Any, k: Any, v: Any, d_o: Any, d_lse: Any, keys: int, options: Any) -> None:
+        arguments = {"d_lse": d_lse, **options}
+        self.expected_gradients = oracle_backward(q, k, v, d_o, **arguments)
+        plain = reference.attention_backward(q, k, v, d_o, precision="plain", **arguments)
+        sizes = reference.attention_backward(q, k, v, d_o, precision="sizes", **arguments)
+        kind = q.dtype.name
+        # An LSE and logits are sums of d products, in float32. A weight is off by a rounding, each in its own direction.
+        of_logits = 0.5 * F32 * math.sqrt(q.shape[-1] + v.shape[-1]) * (1 + self._score_size())
+        of_weights = UNITS[kind] * (1.0 if kind == "float32" else 1.5) * min(1.0, 4 / math.sqrt(keys))
+        allowed: dict[str, Any] = {}
+        for name, exact in self.expected_gradients._asdict().items():
+            if exact is None:
+                continue
+            finite = np.isfinite(exact)
+            difference = np.abs(getattr(plain, name).astype(np.float64) - exact)[finite]
+            largest = float(np.abs(exact[finite]).max(initial=0))
+            floor = 3 * float(difference[np.isfinite(difference)].max(initial=0)) + UNITS[kind] * largest
+            allowed[name] = floor + (of_logits + of_weights) * np.nan_to_num(getattr(sizes, name)) + UNDERFLOW
+        self.allowed_gradients = Gradients(**allowed)
 
     def _score_size(self) -> float:
         finite = self.expected_lse[np.isfinite(self.expected_lse)]
@@ -91,6 +121,22 @@ class Validator:
         return _compare(to_numpy(lse), self.expected_lse, allowed, "lse")
 
 
+    def check_gradients(self, gradients: Any) -> dict[str, Report]:
+        """Of dq, dk, dv and, where they are, dbias, dsink and dslopes: a heed.Gradients, or as many of them in this order. The
+        Validator was told d_o. Rows that belong to no sequence may hold anything."""
+        if self.expected_gradients is None or self.allowed_gradients is None:
+            raise ValueError("gradients of which loss? heed.Validator(q, k, v, d_o=...) is told what o's gradient was.")
+        reports = {}
+        for name, got in zip(Gradients._fields, gradients):
+            if got is None:
+                continue
+            expected = getattr(self.expected_gradients, name)
+            if expected is None:
+                raise ValueError(f"{name} is no gradient of this problem: the Validator was told of no {INPUTS[name]}.")
+            reports[name] = _compare(to_numpy(got), expected, getattr(self.allowed_gradients, name), name)
+        return reports
+
+
 def to_numpy(value: Any) -> Any:
     """A torch tensor on any device as a NumPy array (bfloat16 through ml_dtypes); tuples of them too; the rest as it is."""
     if isinstance(value, tuple):
@@ -106,7 +152,8 @@ def to_numpy(value: Any) -> Any:
     return value.numpy()
 
 
-def _compare(got: Any, expected: Any, allowed: float, what: str) -> Report:
+def _compare(got: Any, expected: Any, allowed: Any, what: str) -> Report:
+    """The worst element is that which is furthest beyond what it is allowed, by one number for all or one for each."""
     if got.shape != expected.shape:
         raise ValueError(f"{what} has the shape {got.shape}; the problem's is {expected.shape}.")
     with np.errstate(invalid="ignore"):  # what was not written may be anything
@@ -117,7 +164,10 @@ def _compare(got: Any, expected: Any, allowed: float, what: str) -> Report:
     error[np.isnan(error)] = math.inf
     error[~written(expected)] = 0
     if error.size == 0:
-        return Report(True, 0.0, allowed, (), 0.0, 0.0, what)
-    position = tuple(int(each) for each in np.unravel_index(int(error.argmax()), error.shape))
-    worst = float(error[position])
-    return Report(worst <= allowed, worst, allowed, position, float(got[position]), float(expected[position]), what)
+        return Report(True, 0.0, float(np.max(allowed, initial=0.0)), (), 0.0, 0.0, what)
+    limits = np.broadcast_to(allowed, error.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = np.where(error == 0, 0, error / limits)
+    position = tuple(int(each) for each in np.unravel_index(int(excess.argmax()), error.shape))
+    worst, limit = float(error[position]), float(limits[position])
+    return Report(worst <= limit, worst, limit, position, float(got[position]), float(expected[position]), what)

@@ -1,4 +1,5 @@
-"""Attention in NumPy, written to be read: a second opinion on the C++ oracle, and the yardstick of heed.Validator.
+"""Attention and its gradients in NumPy, written to be read: a second opinion on the C++ oracle, and the yardstick of
+heed.Validator.
 
 It shares no code with the library. docs/semantics.md is the contract; one function here is one step of it.
 """
@@ -7,91 +8,193 @@ from __future__ import annotations
 
 import math as _math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._backward import Gradients
 from ._mask import Mask
 
 
-def attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    causal: bool = False,
-    window: Sequence[int | None] | None = None,
-    mask: Any = None,
-    block_mask: tuple[Any, int, int] | None = None,
-    bias: Any = None,
-    alibi_slopes: Any = None,
-    sink: Any = None,
-    softcap: float = 0.0,
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    seed: int = 0,
-    offset: int = 0,
-    seqlens_q: Any = None,
-    seqlens_k: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    max_seqlen_q: int | None = None,
-    max_seqlen_k: int | None = None,
-    layout: str = "bshd",
-    math: str = "fast",
-    deterministic: bool = False,
-    precision: str = "exact",
-) -> tuple[Any, Any]:
+def attention(q: Any, k: Any, v: Any, *, precision: str = "exact", **options: Any) -> tuple[Any, Any]:
     """(o, lse) of heed.attention() or, with cu_seqlens_q, heed.attention_varlen(). Rows of no sequence are NaN.
 
     precision: "exact" computes in float64, whatever `math` says; "plain" as a straightforward program would: in float32,
     with P rounded to q's type (unless math is "accurate"), and o to q's type.
     """
-    real: Any = np.float64 if precision == "exact" else np.float32
-    input_type = np.asarray(q).dtype
-    rounded = input_type if precision == "plain" and math == "fast" else None
-    q, k, v = (np.asarray(each).astype(real) for each in (q, k, v))
-    packed = cu_seqlens_q is not None
-    if layout == "bhsd" and not packed:
-        q, k, v = (each.swapaxes(1, 2) for each in (q, k, v))
-    heads, d = q.shape[-2:]
-    group = heads // max(k.shape[-2], 1)
-    shape = visible_shape(causal, window, mask)
-    keep = None if isinstance(mask, (str, Mask)) else mask
-    o = np.full((*q.shape[:-1], v.shape[-1]), np.nan, real)
-    lse = np.full((heads, q.shape[0]) if packed else (q.shape[0], heads, q.shape[1]), np.nan, real)
-    for b, at_q, at_k in sequences(q, k, cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k):
-        for h in range(heads):
-            rows = (at_q, h) if packed else (b, at_q, h)
-            columns = (at_k, h // group) if packed else (b, at_k, h // group)
-            s = q[rows] @ k[columns].T * real(1 / _math.sqrt(d) if scale is None else scale)  # [s_q, s_k]
-            s_q, s_k = s.shape
-            if softcap:
-                s = real(softcap) * np.tanh(s / real(softcap))
-            if bias is not None:
-                s = s + part(bias, b, h, s_q, s_k).astype(real)
-            if alibi_slopes is not None:
-                slope = np.asarray(alibi_slopes, real)
-                distance = np.abs(np.arange(s_q)[:, None] + (s_k - s_q) - np.arange(s_k)[None, :])
-                s = s - (slope[h] if slope.ndim == 1 else slope[b, h]) * distance.astype(real)
-            visible = shape.visible(s_q, s_k)
-            if keep is not None:
-                visible = visible & (part(keep, b, h, s_q, s_k) != 0)
-            if block_mask is not None:
-                visible = visible & blocks(block_mask, b, h, s_q, s_k)
-            s = np.where(visible, s, -np.inf).astype(real)
-            p, row_lse = softmax(s, None if sink is None else real(np.asarray(sink)[h]))
-            if dropout_p:
-                lost = words(seed, offset, b * heads + h, s_q, s_k) < int(dropout_p * 65536 + 0.5)
-                p = np.where(lost, 0, p / real(1 - dropout_p))
-                visible = visible & ~lost
-            if rounded is not None:
-                p = p.astype(rounded).astype(real)
-            o[rows] = weighted(p, v[columns], visible & (s != -np.inf))
-            lse[(h, at_q) if packed else (b, h, at_q)] = row_lse
-    if layout == "bhsd" and not packed:
-        o = o.swapaxes(1, 2)
-    return (o.astype(input_type) if precision == "plain" else o), lse
+    formula = Formula(q, k, v, precision=precision, **options)
+    o = np.full((*formula.q.shape[:-1], formula.v.shape[-1]), np.nan, formula.real)
+    heads, rows = formula.q.shape[-2], formula.q.shape[-3]
+    lse = np.full((heads, rows) if formula.packed else (len(formula.q), heads, rows), np.nan, formula.real)
+    for head in formula.heads():
+        o[head.rows] = weighted(head.weights, formula.v[head.columns], head.kept)
+        lse[head.of_lse] = head.lse
+    return formula.given_back(o, formula.input_type), lse
+
+
+def attention_backward(
+    q: Any, k: Any, v: Any, d_o: Any, *, d_lse: Any = None, precision: str = "exact", **options: Any
+) -> Gradients:
+    """The gradients of sum(o * d_o) (+ sum(lse * d_lse)). Rows of no sequence are NaN.
+
+    precision: as in attention(), where "plain" rounds dS as it does P; "sizes" adds up the absolute values of all terms, in
+    float64: what rounding errors are in proportion to.
+    """
+    formula = Formula(q, k, v, precision=precision, **options)
+    real = formula.real
+    o = formula.turned(attention(q, k, v, precision="plain" if precision == "plain" else "exact", **options)[0])
+    d_o = formula.turned(d_o)
+    sizes = precision == "sizes"
+    size: Any = np.abs if sizes else np.asarray
+    dq, dk, dv = (np.full(each.shape, np.nan, real) for each in (formula.q, formula.k, formula.v))
+    given = (formula.bias, formula.sink, formula.alibi_slopes)
+    dbias, dsink, dslopes = (None if each is None else np.zeros(np.shape(each), real) for each in given)
+    for head in formula.heads():
+        its_q, its_k, its_v = formula.q[head.rows], formula.k[head.columns], formula.v[head.columns]
+        its_d_o = d_o[head.rows]
+        delta = size(its_d_o * o[head.rows]).sum(1)  # D = rows of dO * O, minus dLSE
+        if d_lse is not None:
+            of_lse = np.asarray(d_lse)[head.of_lse].astype(real)
+            delta = delta + np.abs(of_lse) if sizes else delta - of_lse
+        with np.errstate(invalid="ignore"):  # a row of V that a query does not see may hold anything
+            d_p = np.where(head.kept, size(its_d_o) @ size(its_v).T * head.growth, 0)
+        d_s = np.where(head.seen, head.p * (d_p + delta[:, None] if sizes else d_p - delta[:, None]), 0)
+        d_logits = formula.round(d_s * head.cap_slope)
+        dq[head.rows] = formula.scale * weighted(d_logits, size(its_k), head.seen)
+        if head.first_of_group:
+            dk[head.columns] = dv[head.columns] = 0
+        dk[head.columns] += formula.scale * weighted(d_logits.T, size(its_q), head.seen.T)
+        dv[head.columns] += weighted(head.weights.T, size(its_d_o), head.kept.T)
+        if dbias is not None:
+            add_to(dbias, head.b, head.h, d_s)
+        if dslopes is not None:
+            dslopes[head.h if dslopes.ndim == 1 else (head.b, head.h)] += size(-d_s * head.distance).sum()
+        if dsink is not None and np.isfinite(formula.sink[head.h]):
+            dsink[head.h] += size(-np.exp(real(formula.sink[head.h]) - head.lse) * delta).sum()
+    if sizes:
+        dq, dk = np.abs(dq), np.abs(dk)  # the scale may be negative
+    dq, dk, dv = (formula.given_back(each, formula.input_type) for each in (dq, dk, dv))
+    return Gradients(dq, dk, dv, dbias, dsink, dslopes)
+
+
+class Head(NamedTuple):
+    """One head of one sequence, [s_q, s_k] unless told otherwise."""
+
+    b: int
+    h: int
+    rows: Any  #: index of its rows in q and o
+    columns: Any  #: index of its rows in k and v
+    of_lse: Any  #: index of its rows in the LSE
+    first_of_group: bool  #: of the heads that share k and v
+    p: Any  #: softmax
+    weights: Any  #: P after dropout, rounded
+    growth: Any  #: what dropout has made of each entry: 0 or 1 / (1 - p)
+    cap_slope: Any  #: derivative of the soft cap
+    distance: Any  #: of query and key, for ALiBi
+    seen: Any  #: scores above -inf
+    kept: Any  #: and not dropped
+    lse: Any  #: [s_q]
+
+
+class Formula:
+    """The options of heed.attention(), and the scores and weights that follow from them."""
+
+    def __init__(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        causal: bool = False,
+        window: Sequence[int | None] | None = None,
+        mask: Any = None,
+        block_mask: tuple[Any, int, int] | None = None,
+        bias: Any = None,
+        alibi_slopes: Any = None,
+        sink: Any = None,
+        softcap: float = 0.0,
+        scale: float | None = None,
+        dropout_p: float = 0.0,
+        seed: int = 0,
+        offset: int = 0,
+        seqlens_q: Any = None,
+        seqlens_k: Any = None,
+        cu_seqlens_q: Any = None,
+        cu_seqlens_k: Any = None,
+        max_seqlen_q: int | None = None,
+        max_seqlen_k: int | None = None,
+        layout: str = "bshd",
+        math: str = "fast",
+        deterministic: bool = False,
+        precision: str = "exact",
+    ) -> None:
+        self.real: Any = np.float32 if precision == "plain" else np.float64
+        self.plain = precision == "plain"
+        self.input_type = np.asarray(q).dtype
+        self.rounded = self.input_type if self.plain and math == "fast" else None
+        self.packed = cu_seqlens_q is not None
+        self.swapped = layout == "bhsd" and not self.packed
+        self.q, self.k, self.v = (self.turned(each) for each in (q, k, v))
+        self.lists = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k)
+        self.shape = visible_shape(causal, window, mask)
+        self.keep = None if isinstance(mask, (str, Mask)) else mask
+        self.block_mask, self.bias, self.alibi_slopes, self.sink = block_mask, bias, alibi_slopes, sink
+        self.softcap = self.real(softcap)
+        self.scale = self.real(1 / _math.sqrt(self.q.shape[-1]) if scale is None else scale)
+        self.dropout_p, self.seed, self.offset = dropout_p, seed, offset
+
+    def turned(self, array: Any) -> Any:
+        """As [b, s, h, d], in the type that is computed in."""
+        array = np.asarray(array).astype(self.real)
+        return array.swapaxes(1, 2) if self.swapped else array
+
+    def given_back(self, array: Any, kind: Any) -> Any:
+        array = array.swapaxes(1, 2) if self.swapped else array
+        return array.astype(kind) if self.plain else array
+
+    def round(self, array: Any) -> Any:
+        """Weights, to the type of the inputs."""
+        return array if self.rounded is None else array.astype(self.rounded).astype(self.real)
+
+    def heads(self) -> Iterator[Head]:
+        count = self.q.shape[-2]
+        group = count // max(self.k.shape[-2], 1)
+        for b, at_q, at_k in sequences(self.q, self.k, *self.lists):
+            for h in range(count):
+                rows = (at_q, h) if self.packed else (b, at_q, h)
+                columns = (at_k, h // group) if self.packed else (b, at_k, h // group)
+                of_lse = (h, at_q) if self.packed else (b, h, at_q)
+                yield Head(b, h, rows, columns, of_lse, h % group == 0, *self.scores(b, h, self.q[rows], self.k[columns]))
+
+    def scores(self, b: int, h: int, q: Any, k: Any) -> tuple[Any, ...]:
+        """The last fields of a Head."""
+        real = self.real
+        s = q @ k.T * self.scale
+        s_q, s_k = s.shape
+        cap_slope: Any = 1
+        if self.softcap:
+            t = np.tanh(s / self.softcap)
+            s, cap_slope = self.softcap * t, 1 - t * t
+        if self.bias is not None:
+            s = s + part(self.bias, b, h, s_q, s_k).astype(real)
+        distance = np.abs(np.arange(s_q)[:, None] + (s_k - s_q) - np.arange(s_k)[None, :]).astype(real)
+        if self.alibi_slopes is not None:
+            slope = np.asarray(self.alibi_slopes, real)
+            s = s - (slope[h] if slope.ndim == 1 else slope[b, h]) * distance
+        visible = self.shape.visible(s_q, s_k)
+        if self.keep is not None:
+            visible = visible & (part(self.keep, b, h, s_q, s_k) != 0)
+        if self.block_mask is not None:
+            visible = visible & blocks(self.block_mask, b, h, s_q, s_k)
+        s = np.where(visible, s, -np.inf).astype(real)
+        p, lse = softmax(s, None if self.sink is None else real(np.asarray(self.sink)[h]))
+        kept = seen = s != -np.inf
+        growth: Any = real(1)
+        if self.dropout_p:
+            word = words(self.seed, self.offset, b * self.q.shape[-2] + h, s_q, s_k)
+            kept = seen & (word >= int(self.dropout_p * 65536 + 0.5))
+            growth = np.where(kept, real(1 / (1 - self.dropout_p)), real(0))
+        return p, self.round(np.where(kept, p * growth, 0)), growth, cap_slope, distance, seen, kept, lse
 
 
 def visible_shape(causal: bool, window: Sequence[int | None] | None, mask: Any) -> Mask:
@@ -124,6 +227,17 @@ def part(array: Any, b: int, h: int, s_q: int, s_k: int) -> Any:
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     plane = array[b if array.shape[0] > 1 else 0, h if array.shape[1] > 1 else 0]
     return plane[: s_q if plane.shape[0] > 1 else 1, : s_k if plane.shape[1] > 1 else 1]
+
+
+def add_to(gradient: Any, b: int, h: int, plane: Any) -> None:
+    """Adds [s_q, s_k] to the gradient of something that was broadcast to [b, h, s_q, s_k]."""
+    wide = gradient.reshape((1,) * (4 - gradient.ndim) + gradient.shape)
+    its = wide[b if wide.shape[0] > 1 else 0, h if wide.shape[1] > 1 else 0]
+    if its.shape[0] == 1:
+        plane = plane.sum(0, keepdims=True)
+    if its.shape[1] == 1:
+        plane = plane.sum(1, keepdims=True)
+    its[: plane.shape[0], : plane.shape[1]] += plane
 
 
 def blocks(block_mask: tuple[Any, int, int], b: int, h: int, s_q: int, s_k: int) -> Any:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <heed/heed.h>
+
 #include <cstdint>
 
 namespace heed::python {
@@ -43,7 +45,24 @@ struct ManagedVersioned {
 };
 inline constexpr std::uint64_t kReadOnly = 1;
 
+/// What a library's type has as __dlpack_c_exchange_api__ (version 1.3): functions instead of methods. Those that are
+/// not needed here are pointers.
+struct Exchange {
+  std::uint32_t major, minor;
+  const Exchange* previous;
+  void *allocate, *lend, *adopt;
+  /// A view of an array of that very type, for as long as nobody else runs. Not 0: an exception is set.
+  int (*view)(void* object, Tensor* view);
+  void* current_stream;
+};
+inline constexpr char kExchangeName[] = "dlpack_exchange_api";
+
 }  // namespace dlpack
+
+/// False: heed has no such type.
+bool type_of(const dlpack::DataType& from, std::int32_t& type);
+/// Address, sizes and strides, of a rank that fits.
+void read_dlpack_memory(const dlpack::Tensor& from, heed_tensor& tensor);
 
 /// What a producer lent, until it is given back.
 class ManagedTensor {

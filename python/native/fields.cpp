@@ -147,14 +147,20 @@ bool ForwardFields::read(PyObject* dict, Layout layout, PyObject* stream) {
   return check_places();
 }
 
-BackwardFields::BackwardFields(const ForwardFields& forward) : Fields(g_backward_fields, &args_) {
+BackwardFields::BackwardFields(const ForwardFields& forward) : Fields(g_backward_fields, &args_), forward_(forward) {}
+
+bool BackwardFields::read(PyObject* dict, Layout layout) {
   args_.struct_size = sizeof args_;
-  args_.forward = &forward.args();
-  place_ = forward.place();
+  args_.forward = &forward_.args();
+  place_ = forward_.place();
   stream_chosen_ = true;
-  stream_ = reinterpret_cast<std::intptr_t>(forward.stream());
+  stream_ = reinterpret_cast<std::intptr_t>(forward_.stream());
+  return read_dict(dict, layout) && check_places();
 }
 
-bool BackwardFields::read(PyObject* dict, Layout layout) { return read_dict(dict, layout) && check_places(); }
+bool CallFields::read(PyObject* fields, PyObject* gradients, Layout layout, PyObject* stream) {
+  backward_ = gradients != Py_None;
+  return forward_.read(fields, layout, stream) && (!backward_ || gradients_.read(gradients, layout));
+}
 
 }  // namespace heed::python

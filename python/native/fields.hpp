@@ -58,7 +58,7 @@ class ForwardFields : public Fields {
   heed_forward_args args_{};
 };
 
-/// The gradients that go with the fields of a forward call.
+/// The gradients that go with the fields of a forward call, read before.
 class BackwardFields : public Fields {
  public:
   explicit BackwardFields(const ForwardFields& forward);
@@ -66,7 +66,24 @@ class BackwardFields : public Fields {
   const heed_backward_args& args() const { return args_; }
 
  private:
+  const ForwardFields& forward_;
   heed_backward_args args_{};
+};
+
+/// The fields of a call of either pass: without gradients it is a forward one.
+class CallFields {
+ public:
+  /// gradients: None, or a dict.
+  bool read(PyObject* fields, PyObject* gradients, Layout layout, PyObject* stream);
+  bool backward() const { return backward_; }
+  const heed_forward_args& forward_args() const { return forward_.args(); }
+  const heed_backward_args& backward_args() const { return gradients_.args(); }
+  void* stream() const { return forward_.stream(); }
+
+ private:
+  ForwardFields forward_;
+  BackwardFields gradients_{forward_};
+  bool backward_ = false;
 };
 
 /// Makes the names of the fields, once, when the module is loaded. False: an exception is set.

@@ -42,12 +42,10 @@ PyObject* backward(PyObject*, PyObject* args) {
   heed_run_options options{};
   options.struct_size = sizeof options;
   if (!PyArg_ParseTuple(args, "OOpiO", &what, &gradients, &bhsd, &options.engine, &stream)) return nullptr;
-  ForwardFields forward_fields;
-  if (!forward_fields.read(what, layout_of(bhsd != 0), stream)) return nullptr;
-  BackwardFields fields(forward_fields);
-  if (!fields.read(gradients, layout_of(bhsd != 0))) return nullptr;
-  options.stream = forward_fields.stream();
-  const heed_status status = unlocked([&] { return heed_backward(nullptr, &fields.args(), &options); });
+  CallFields fields;
+  if (!fields.read(what, gradients, layout_of(bhsd != 0), stream)) return nullptr;
+  options.stream = fields.stream();
+  const heed_status status = unlocked([&] { return heed_backward(nullptr, &fields.backward_args(), &options); });
   if (status != HEED_OK) return raise_status(status);
   Py_RETURN_NONE;
 }
@@ -57,13 +55,11 @@ PyObject* oracle_backward(PyObject*, PyObject* args) {
   PyObject *what = nullptr, *gradients = nullptr;
   int bhsd = 0;
   if (!PyArg_ParseTuple(args, "OOp", &what, &gradients, &bhsd)) return nullptr;
-  ForwardFields forward_fields;
-  if (!forward_fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
-  BackwardFields fields(forward_fields);
-  if (!fields.read(gradients, layout_of(bhsd != 0))) return nullptr;
+  CallFields fields;
+  if (!fields.read(what, gradients, layout_of(bhsd != 0), Py_None)) return nullptr;
   const heed_status status = unlocked([&] {
     const heed_executor threads = default_threads();
-    return heed_oracle_backward(&fields.args(), &threads);
+    return heed_oracle_backward(&fields.backward_args(), &threads);
   });
   if (status != HEED_OK) return raise_status(status);
   Py_RETURN_NONE;
@@ -84,23 +80,24 @@ PyObject* oracle(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-/// problem_json(fields, bhsd)
+/// problem_json(fields, gradients or None, bhsd)
 PyObject* problem_json(PyObject*, PyObject* args) {
-  PyObject* what = nullptr;
+  PyObject *what = nullptr, *gradients = nullptr;
   int bhsd = 0;
-  if (!PyArg_ParseTuple(args, "Op", &what, &bhsd)) return nullptr;
-  ForwardFields fields;
-  if (!fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OOp", &what, &gradients, &bhsd)) return nullptr;
+  CallFields fields;
+  if (!fields.read(what, gradients, layout_of(bhsd != 0), Py_None)) return nullptr;
   char* text = nullptr;
-  const heed_status status = heed_problem_json(&fields.args(), &text);
+  const heed_status status = fields.backward() ? heed_backward_problem_json(&fields.backward_args(), &text)
+                                               : heed_problem_json(&fields.forward_args(), &text);
   return text_or_error(status, text);
 }
 
-/// explain_json(fields or JSON of a problem, bhsd, engine)
+/// explain_json(fields or JSON of a problem, gradients or None, bhsd, engine)
 PyObject* explain_json(PyObject*, PyObject* args) {
-  PyObject* what = nullptr;
+  PyObject *what = nullptr, *gradients = nullptr;
   int bhsd = 0, engine = 0;
-  if (!PyArg_ParseTuple(args, "Opi", &what, &bhsd, &engine)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OOpi", &what, &gradients, &bhsd, &engine)) return nullptr;
   heed_plan_options options{};
   options.struct_size = sizeof options;
   options.engine = engine;
@@ -111,9 +108,10 @@ PyObject* explain_json(PyObject*, PyObject* args) {
     if (json == nullptr) return nullptr;
     status = heed_explain_problem_json(nullptr, json, &options, &text);
   } else {
-    ForwardFields fields;
-    if (!fields.read(what, layout_of(bhsd != 0), Py_None)) return nullptr;
-    status = heed_explain_json(nullptr, &fields.args(), &options, &text);
+    CallFields fields;
+    if (!fields.read(what, gradients, layout_of(bhsd != 0), Py_None)) return nullptr;
+    status = fields.backward() ? heed_backward_explain_json(nullptr, &fields.backward_args(), &options, &text)
+                               : heed_explain_json(nullptr, &fields.forward_args(), &options, &text);
   }
   return text_or_error(status, text);
 }

@@ -2,24 +2,10 @@
 #include "array.hpp"
 #include "errors.hpp"
 
-#include <array>
-
 namespace heed::python {
 namespace {
 
 constexpr std::uint32_t kNewestMajor = 1;
-
-struct CodeAndBits {
-  std::uint8_t code, bits;
-  heed_type type;
-};
-constexpr std::array kTypes{
-    CodeAndBits{dlpack::kFloat, 32, HEED_F32},    CodeAndBits{dlpack::kFloat, 16, HEED_F16},
-    CodeAndBits{dlpack::kBfloat, 16, HEED_BF16},  CodeAndBits{dlpack::kFloat, 64, HEED_F64},
-    CodeAndBits{dlpack::kInt, 32, HEED_I32},      CodeAndBits{dlpack::kInt, 64, HEED_I64},
-    CodeAndBits{dlpack::kBool, 8, HEED_U8},       CodeAndBits{dlpack::kUnsigned, 8, HEED_U8},
-    CodeAndBits{dlpack::kUnsigned, 16, HEED_U16}, CodeAndBits{dlpack::kInt, 8, HEED_INT8},
-};
 
 bool read_place(PyObject* device, const char* name, Place& place) {
   int type = 0, index = 0;
@@ -79,25 +65,10 @@ const dlpack::Tensor* take(PyObject* capsule, const char* name, Array& array) {
 }
 
 bool read_type(const dlpack::Tensor& from, const char* name, heed_tensor& tensor) {
-  for (const CodeAndBits& each : kTypes)
-    if (from.type.code == each.code && from.type.bits == each.bits && from.type.lanes == 1) {
-      tensor.type = each.type;
-      return true;
-    }
+  if (type_of(from.type, tensor.type)) return true;
   PyErr_Format(PyExc_TypeError, "%s has elements of DLPack type (code %d, %d bits, %d lanes); heed knows no such type.",
                name, from.type.code, from.type.bits, from.type.lanes);
   return false;
-}
-
-void read_memory(const dlpack::Tensor& from, heed_tensor& tensor) {
-  tensor.rank = from.rank;
-  tensor.data = static_cast<char*>(from.data) + from.byte_offset;
-  std::int64_t dense = 1;
-  for (int i = from.rank - 1; i >= 0; --i) {
-    tensor.sizes[i] = from.sizes[i];
-    tensor.strides[i] = from.strides == nullptr ? dense : from.strides[i];
-    dense *= from.sizes[i];
-  }
 }
 
 }  // namespace
@@ -111,7 +82,7 @@ Read read_dlpack(PyObject* object, const char* name, std::intptr_t stream, Array
   const Ref capsule = ask(object, array.place, stream);
   const dlpack::Tensor* from = capsule ? take(capsule.get(), name, array) : nullptr;
   if (from == nullptr || !check_rank(from->rank, name) || !read_type(*from, name, array.tensor)) return Read::failed;
-  read_memory(*from, array.tensor);
+  read_dlpack_memory(*from, array.tensor);
   return Read::yes;
 }
 

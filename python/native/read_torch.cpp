@@ -1,4 +1,5 @@
-// torch tensors, by attributes of theirs that have been there since long before torch 2: no line of torch is linked.
+// torch tensors. Where torch has DLPack's exchange functions (from 2.10 on), one call tells all; else, and for whatever
+// is refused, by attributes that have been there since long before torch 2. No line of torch is linked.
 #include "array.hpp"
 #include "errors.hpp"
 
@@ -33,7 +34,19 @@ struct Torch {
   PyObject *data_ptr = nullptr, *stride = nullptr, *get_device = nullptr;              // methods of torch.Tensor
   PyObject *shape = nullptr, *dtype = nullptr, *is_cpu = nullptr, *is_cuda = nullptr;  // names of attributes
   std::array<PyObject*, kTypes.size()> types{};  // null: this torch has no such type
+  const dlpack::Exchange* exchange = nullptr;    // null: this torch has none, or one that heed does not know
 };
+
+/// Null: none. False: an exception is set.
+bool find_exchange(PyObject* tensor, const dlpack::Exchange*& exchange) {
+  static PyObject* const attribute = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
+  const Ref capsule = optional_attribute(tensor, attribute);
+  if (!capsule) return PyErr_Occurred() == nullptr;
+  if (PyCapsule_IsValid(capsule.get(), dlpack::kExchangeName) == 0) return true;
+  const auto* found = static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(capsule.get(), dlpack::kExchangeName));
+  if (found->major == 1 && found->minor >= 3 && found->view != nullptr) exchange = found;
+  return true;
+}
 
 bool load(PyObject* module, Torch& torch) {
   const Ref tensor(PyObject_GetAttrString(module, "Tensor"));
@@ -50,6 +63,7 @@ bool load(PyObject* module, Torch& torch) {
     torch.types[i] = optional_attribute(module, name.get()).release();
     if (PyErr_Occurred() != nullptr) return false;
   }
+  if (!find_exchange(tensor.get(), torch.exchange)) return false;
   torch.shape = PyUnicode_InternFromString("shape");
   torch.dtype = PyUnicode_InternFromString("dtype");
   torch.is_cpu = PyUnicode_InternFromString("is_cpu");
@@ -136,6 +150,24 @@ bool read_memory(const Torch& torch, PyObject* object, const char* name, heed_te
          read_numbers(strides.get(), tensor.rank, tensor.strides);
 }
 
+/// By torch's own function. False: there is none, or the tensor is none that heed takes, which its attributes tell
+/// better.
+bool read_at_once(const Torch& torch, PyObject* object, Array& array) {
+  if (torch.exchange == nullptr) return false;
+  dlpack::Tensor view;
+  if (torch.exchange->view(object, &view) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const bool on_gpu = view.device.type == dlpack::kCuda;
+  if ((!on_gpu && view.device.type != dlpack::kCpu) || view.rank < 1 || view.rank > 4 ||
+      !type_of(view.type, array.tensor.type))
+    return false;
+  array.place = on_gpu ? Place{Place::Kind::cuda, view.device.index} : Place{};
+  read_dlpack_memory(view, array.tensor);
+  return true;
+}
+
 }  // namespace
 
 Read read_torch(PyObject* object, const char* name, Array& array) {
@@ -154,6 +186,7 @@ Read read_torch(PyObject* object, const char* name, Array& array) {
                    name, text.get());
     return Read::failed;
   }
+  if (read_at_once(*torch, object, array)) return Read::yes;
   const bool done = read_place(*torch, object, name, array.place) && read_type(*torch, object, name, array.tensor) &&
                     read_memory(*torch, object, name, array.tensor);
   return done ? Read::yes : Read::failed;

@@ -1,5 +1,7 @@
 #include "cuda/cache_entry.hpp"
 
+#include "core/json.hpp"
+
 #include <heed/error.hpp>
 
 #include <array>

@@ -5,6 +5,7 @@
 #include <heed/philox.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 namespace heed::cuda {
 namespace {
@@ -28,6 +29,18 @@ kernels::Indices indices(const TensorView& view) {
 int cut(std::int64_t side) {
   constexpr std::int64_t kMost = MaskParams::kUnlimited;
   return static_cast<int>(std::clamp(side, -kMost, kMost));
+}
+
+void set_polynomial_of_cap(kernels::ForwardParams& p) {
+  const double part = static_cast<double>(p.scale) / p.soft_cap;
+  double factor = p.soft_cap * kLog2e * part;
+  for (int i = 0; i < kernels::kTanhTerms; ++i, factor *= part * part)
+    p.cap_terms[i] = static_cast<float>(factor * kernels::kTanhTerm[i]);
+  // Squares and terms that are no proper floats: nothing is near.
+  constexpr double kMost = 1e15;
+  const double near = kernels::kTanhNear / std::abs(part);
+  p.cap_near =
+      near < kMost && std::abs(p.cap_terms[kernels::kTanhTerms - 1]) > 1e-37f ? static_cast<float>(near) : 0.0f;
 }
 
 MaskParams mask_params(const Mask& mask) {
@@ -110,7 +123,10 @@ kernels::ForwardParams forward_params(const dispatch::ForwardCall& call) {
 
   p.scale = static_cast<float>(problem.scale());
   p.scale_log2 = static_cast<float>(problem.scale() * kLog2e);
-  if (problem.soft_cap() > 0) p.soft_cap = std::max(static_cast<float>(problem.soft_cap()), kSmallestSoftCap);
+  if (problem.soft_cap() > 0) {
+    p.soft_cap = std::max(static_cast<float>(problem.soft_cap()), kSmallestSoftCap);
+    set_polynomial_of_cap(p);
+  }
 
   if (args.bias.given()) {
     p.bias = args.bias.data;

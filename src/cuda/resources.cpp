@@ -1,5 +1,7 @@
 #include "cuda/resources.hpp"
 
+#include "core/json.hpp"
+
 #include <algorithm>
 #include <charconv>
 

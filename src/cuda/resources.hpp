@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/json.hpp"
+#include <nlohmann/json_fwd.hpp>
 
 #include <string>
 #include <string_view>
@@ -22,8 +22,8 @@ struct Resources {
 /// Reads the log of a compilation with --ptxas-options=-v. Of several functions the largest counts.
 Resources read_resources(std::string_view log);
 
-core::Json to_json(const Resources& resources);
+nlohmann::ordered_json to_json(const Resources& resources);
 /// Throws Error where a value is missing or of the wrong kind.
-Resources resources_from_json(const core::Json& json);
+Resources resources_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace heed::cuda

@@ -101,19 +101,46 @@ HEED_DEVICE u32 drop_word(const DropKey& key, u32 head_index, u32 i, u32 j) {
 }
 
 /// tanh by an odd polynomial, for |x| below kTanhNear.
-constexpr float kTanhNear = 0.625f;
 HEED_DEVICE float tanh_near(float x) {
   const float z = x * x;
-  float poly = __fmaf_rn(-5.70498872745e-3f, z, 2.06390887954e-2f);
-  poly = __fmaf_rn(poly, z, -5.37397155531e-2f);
-  poly = __fmaf_rn(poly, z, 1.33314422036e-1f);
-  poly = __fmaf_rn(poly, z, -3.33332819422e-1f);
+  float poly = kTanhTerm[kTanhTerms - 1];
+#pragma unroll
+  for (int i = kTanhTerms - 2; i > 0; --i) poly = __fmaf_rn(poly, z, kTanhTerm[i]);
   return __fmaf_rn(poly * z, x, x);
 }
 /// tanh anywhere: 1 - 2 / (e^2x + 1) loses its digits near 0.
 HEED_DEVICE float tanh_anywhere(float x) {
   const float far = 1.0f - 2.0f * reciprocal(exp2_approx(x * (2.0f * kLog2e)) + 1.0f);
   return fabsf(x) < kTanhNear ? tanh_near(x) : far;
+}
+
+/// A product Q K^T -> a score in log2 units before anything is added to it. kNear: it is below p.cap_near.
+template <ForwardFeatures F, bool kNear = false>
+HEED_DEVICE float capped_score(const ForwardParams& p, float product) {
+  if constexpr (!F.soft_cap) return __fmul_rn(product, p.scale_log2);  // rounded: equal products have no difference
+  if constexpr (!kNear) return tanh_anywhere(product * (p.scale / p.soft_cap)) * (p.soft_cap * kLog2e);
+  const float z = product * product;
+  float poly = p.cap_terms[kTanhTerms - 1];
+#pragma unroll
+  for (int i = kTanhTerms - 2; i >= 0; --i) poly = __fmaf_rn(poly, z, p.cap_terms[i]);
+  return product * poly;
+}
+
+/// On which side of the keys of a block the diagonal of ALiBi lies, for all rows of a warp: there |i - j| is linear.
+enum class Diagonal { after, before, among };
+
+/// Lane q of four holds x[j] = m[q][j] of a 4 x 4 matrix m of words; then it holds x[i] = m[i][q].
+HEED_DEVICE void transpose_in_fours(u32 (&x)[4], int lane) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = lane & step;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const u32 other = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i | step], step);
+      (upper ? x[i] : x[i | step]) = other;
+    }
+  }
 }
 
 /// What one query row knows of the features. Rows behind the end of the sequence read the last row's.
@@ -163,18 +190,9 @@ struct RowFeatures {
     if constexpr (F.bias == BiasType::f32) return load<f32>(bias, offset);
     return load<T>(bias, offset);
   }
-  /// A product Q K^T -> a score in log2 units; only where F.changes_scores(). `added` is the bias; kNear: no product is
-  /// beyond kTanhNear of the soft cap.
-  template <bool kNear = false>
+  /// A product Q K^T -> a score in log2 units; only where F.changes_scores(). `added` is the bias.
   __device__ __forceinline__ float score(const ForwardParams& p, float product, int key, float added) const {
-    float x;
-    if constexpr (F.soft_cap) {
-      const float part = product * (p.scale / p.soft_cap);
-      x = (kNear ? tanh_near(part) : tanh_anywhere(part)) * (p.soft_cap * kLog2e);
-    } else {
-      x = __fmul_rn(product, p.scale_log2);  // rounded: a difference of scores is 0 for equal products
-    }
-    return with_terms(x, key, added);
+    return with_terms(capped_score<F>(p, product), key, added);
   }
   /// What is added to a score in log2 units behind the soft cap.
   __device__ __forceinline__ float with_terms(float x, int key, float added) const {
@@ -184,16 +202,38 @@ struct RowFeatures {
   }
 };
 
-/// The bias of one row for the keys that a thread holds of a block, two neighbours in each entry.
+/// The bias of one row for the keys that a thread holds of a block, two neighbours in each entry. Fetched early, so that
+/// the loads are under way while something else is waited for; to be read after settle(). The whole warp does both.
 template <ForwardFeatures F, class T, int kPairs>
 struct BiasRow {
   static constexpr bool kWide = F.bias == BiasType::f32 || sizeof(typename T::Raw) == 4;
+  static constexpr int kBytes = kWide ? 4 : 2;
+  static constexpr bool kByFours = !kWide && kPairs % 4 == 0;
   u32 raw[kWide ? 2 * kPairs : kPairs];
+  bool by_fours;  ///< each lane has sixteen bytes at a time: eight keys, of which it needs two
 
-  __device__ __forceinline__ void load(const ForwardParams& p, const RowFeatures<F, T>& row, int key0, int s_k,
-                                       bool whole) {
-    constexpr int kBytes = kWide ? 4 : 2;
+  /// first_key: of the block, which is whole when all its keys are of the sequence.
+  __device__ __forceinline__ void fetch(const ForwardParams& p, const RowFeatures<F, T>& row, int first_key, int lane,
+                                        int s_k) {
+    const bool whole = first_key + 8 * kPairs <= s_k;
     const i64 step = p.bias_steps.column;
+    by_fours = false;
+    if constexpr (kByFours) {
+      const char* chunk = row.bias + (first_key + lane % 4 * 8) * kBytes;
+      by_fours = __all_sync(0xffffffffu, whole && step == 1 && reinterpret_cast<u64>(chunk) % 16 == 0);
+      if (by_fours) {
+#pragma unroll
+        for (int n = 0; n < kPairs; n += 4) {
+          const uint4 eight = *reinterpret_cast<const uint4*>(chunk + 8 * n * kBytes);
+          raw[n] = eight.x;
+          raw[n + 1] = eight.y;
+          raw[n + 2] = eight.z;
+          raw[n + 3] = eight.w;
+        }
+        return;
+      }
+    }
+    const int key0 = first_key + lane % 4 * 2;
     const char* at = row.bias + key0 * step * kBytes;
     // Keys begin at even numbers: where neighbours lie side by side from an even address on, one load brings both.
     if (whole && step == 1 && reinterpret_cast<u64>(at) % (2 * kBytes) == 0) {
@@ -230,6 +270,18 @@ struct BiasRow {
       }
     }
   }
+  __device__ __forceinline__ void settle(int lane) {
+    if constexpr (kByFours) {
+      if (!by_fours) return;
+#pragma unroll
+      for (int n = 0; n < kPairs; n += 4) {  // the four lanes of a row give each other what they need
+        u32 words[4] = {raw[n], raw[n + 1], raw[n + 2], raw[n + 3]};
+        transpose_in_fours(words, lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) raw[n + i] = words[i];
+      }
+    }
+  }
   __device__ __forceinline__ float at(int n, int e) const {
     if constexpr (kWide) {
       return __int_as_float(raw[2 * n + e]);
@@ -239,41 +291,99 @@ struct BiasRow {
   }
 };
 
-template <bool kNear, ForwardFeatures F, class T, int R>
-HEED_DEVICE void change_each_score(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R],
-                                   int first_key, int s_k, int lane) {
-  const int key0 = first_key + lane % 4 * 2;
+/// The bias of a thread's two rows in a block of 2 * R keys. One of 16 bits can be fetched early; one of f32 has no room
+/// in registers, and is fetched row by row where it is used.
+template <ForwardFeatures F, class T, int R>
+struct BlockBias {
+  static constexpr bool kSome = F.bias != BiasType::none;
+  using Row = BiasRow<F, T, kSome ? R / 4 : 1>;
+  static constexpr bool kEarly = kSome && !Row::kWide;
+  Row rows[2];
+
+  __device__ __forceinline__ void fetch(const ForwardParams& p, const RowFeatures<F, T> (&features)[2], int first_key,
+                                        int s_k, int lane) {
+    if constexpr (kEarly) {
+      rows[0].fetch(p, features[0], first_key, lane, s_k);
+      rows[1].fetch(p, features[1], first_key, lane, s_k);
+    }
+  }
+  /// Before a row is read.
+  __device__ __forceinline__ void settle(const ForwardParams& p, const RowFeatures<F, T>& features, int half,
+                                         int first_key, int s_k, int lane) {
+    if constexpr (kSome && !kEarly) rows[half].fetch(p, features, first_key, lane, s_k);
+    if constexpr (kSome) rows[half].settle(lane);
+  }
+};
+
+template <bool kNear, Diagonal kDiagonal, ForwardFeatures F, class T, int R>
+HEED_DEVICE void change_each_score(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2],
+                                   BlockBias<F, T, R>& bias, float (&s)[R], int first_key, int s_k, int lane) {
+  const float key0 = float(first_key + lane % 4 * 2);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    BiasRow<F, T, R / 4> bias;
-    if constexpr (F.bias != BiasType::none) bias.load(p, rows[half], key0, s_k, first_key + 2 * R <= s_k);
+    const RowFeatures<F, T>& row = rows[half];
+    bias.settle(p, row, half, first_key, s_k, lane);
+    float slope = 0.0f, term0 = 0.0f;  // of the linear ALiBi
+    if constexpr (F.alibi) {
+      slope = kDiagonal == Diagonal::after ? row.slope : -row.slope;
+      term0 = slope * (key0 - row.diagonal);
+    }
 #pragma unroll
     for (int n = 0; n < R / 4; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        float added = 0.0f;
-        if constexpr (F.bias != BiasType::none) added = bias.at(n, e);
         float& x = s[4 * n + 2 * half + e];
-        x = rows[half].template score<kNear>(p, x, key0 + 8 * n + e, added);
+        if constexpr (F.alibi && kDiagonal != Diagonal::among) {
+          const float term = __fmaf_rn(slope, float(8 * n + e), term0);
+          x = F.soft_cap ? capped_score<F, kNear>(p, x) + term : __fmaf_rn(x, p.scale_log2, term);
+        } else {
+          x = capped_score<F, kNear>(p, x);
+          if constexpr (F.alibi) x = __fmaf_rn(-row.slope, fabsf(row.diagonal - key0 - float(8 * n + e)), x);
+        }
+        if constexpr (F.bias != BiasType::none) x = __fmaf_rn(bias.rows[half].at(n, e), kLog2e, x);
       }
   }
 }
+template <bool kNear, ForwardFeatures F, class T, int R>
+HEED_DEVICE void change_near_or_far_scores(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2],
+                                           BlockBias<F, T, R>& bias, float (&s)[R], int first_key, int s_k, int lane) {
+  if constexpr (F.alibi) {
+    if (__all_sync(0xffffffffu, float(first_key + 2 * R - 1) <= rows[0].diagonal)) {
+      change_each_score<kNear, Diagonal::after, F, T>(p, rows, bias, s, first_key, s_k, lane);
+      return;
+    }
+    if (__all_sync(0xffffffffu, float(first_key) >= rows[1].diagonal)) {
+      change_each_score<kNear, Diagonal::before, F, T>(p, rows, bias, s, first_key, s_k, lane);
+      return;
+    }
+  }
+  change_each_score<kNear, Diagonal::among, F, T>(p, rows, bias, s, first_key, s_k, lane);
+}
 
-/// Turns the products of one block of keys into scores in log2 units. Needed only where F.changes_scores().
+/// Turns the products of one block of keys into scores in log2 units, with its bias, which was fetched before. Needed
+/// only where F.changes_scores().
 template <ForwardFeatures F, class T, int R>
-HEED_DEVICE void change_scores(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R], int first_key,
-                               int s_k, int lane) {
+HEED_DEVICE void change_scores(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], BlockBias<F, T, R>& bias,
+                               float (&s)[R], int first_key, int s_k, int lane) {
   if constexpr (F.soft_cap) {
     // Far from the cap tanh is a polynomial, without the special-function unit, which the exponentials need.
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
-    if (!__any_sync(0xffffffffu, !(largest * fabsf(p.scale / p.soft_cap) < kTanhNear))) {
-      change_each_score<true, F, T>(p, rows, s, first_key, s_k, lane);
+    if (__all_sync(0xffffffffu, largest < p.cap_near)) {
+      change_near_or_far_scores<true, F, T>(p, rows, bias, s, first_key, s_k, lane);
       return;
     }
   }
-  change_each_score<false, F, T>(p, rows, s, first_key, s_k, lane);
+  change_near_or_far_scores<false, F, T>(p, rows, bias, s, first_key, s_k, lane);
+}
+/// The same where there was nothing to fetch it during.
+template <ForwardFeatures F, class T, int R>
+HEED_DEVICE void change_scores(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], float (&s)[R], int first_key,
+                               int s_k, int lane) {
+  BlockBias<F, T, R> bias;
+  bias.fetch(p, rows, first_key, s_k, lane);
+  change_scores<F, T>(p, rows, bias, s, first_key, s_k, lane);
 }
 
 /// -inf where the window hides the key: behind its end, and (for a window) before its beginning, sink columns aside.
@@ -352,19 +462,27 @@ template <int R>
 HEED_DEVICE void drop(const ForwardParams& p, const DropKey& key, u32 head_index, float (&weights)[R], int warp_row,
                       int first_key, int lane) {
   const u32 row_group = u32(warp_row) / 16 * 8 + lane / 4;
+  // The highest word whose upper half is below the threshold, which is from 0 to 65536.
+  const u32 last = (p.drop_threshold << 16) - 1;
+  const bool some = p.drop_threshold > 0;
+  constexpr int kAtOnce = R % 16 == 0 ? 2 : 1;   // calls that share the rounds' keys
 #pragma unroll
-  for (int t = 0; t < R / 8; ++t) {
-    const Philox words =
-        philox((u32(first_key) / 16 + t) * 4 + lane % 4, row_group, head_index, key.offset, key.k0, key.k1);
-    float* w = weights + 8 * t;
-    if ((words.x & 0xffff) < p.drop_threshold) w[0] = 0.0f;
-    if ((words.x >> 16) < p.drop_threshold) w[1] = 0.0f;
-    if ((words.y & 0xffff) < p.drop_threshold) w[4] = 0.0f;
-    if ((words.y >> 16) < p.drop_threshold) w[5] = 0.0f;
-    if ((words.z & 0xffff) < p.drop_threshold) w[2] = 0.0f;
-    if ((words.z >> 16) < p.drop_threshold) w[3] = 0.0f;
-    if ((words.w & 0xffff) < p.drop_threshold) w[6] = 0.0f;
-    if ((words.w >> 16) < p.drop_threshold) w[7] = 0.0f;
+  for (int t = 0; t < R / 8; t += kAtOnce) {
+    u32 counters[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) counters[i] = (u32(first_key) / 16 + t + i) * 4 + lane % 4;
+    Philox words[kAtOnce];
+    philox(words, counters, row_group, head_index, key.offset, key.k0, key.k1);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      float* w = weights + 8 * (t + i);
+      const u32 pairs[4] = {words[i].x, words[i].z, words[i].y, words[i].w};  // of w[0], w[2], w[4] and w[6] on
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (some && pairs[e] << 16 <= last) w[2 * e] = 0.0f;
+        if (some && pairs[e] <= last) w[2 * e + 1] = 0.0f;
+      }
+    }
   }
 }
 

@@ -3,6 +3,12 @@
 
 namespace heed::kernels {
 
+/// tanh(x) = sum of kTanhTerm[i] * x^(2i + 1) to the last digit of a float, for |x| below kTanhNear.
+constexpr float kTanhNear = 0.625f;
+constexpr int kTanhTerms = 6;
+constexpr float kTanhTerm[kTanhTerms] = {
+    1.0f, -3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f, 2.06390887954e-2f, -5.70498872745e-3f};
+
 /// Steps in elements. Element (b, h, i, e) of a tensor is at b * batch + h * head + i * row + e * column.
 struct Steps {
   long long batch, head, row, column;
@@ -46,9 +52,11 @@ struct ForwardParams {
   int longest_q, longest_k;    ///< what was told of the longest sequence: more is cut off
   MaskParams mask;
 
-  float scale;       ///< of the logits
-  float scale_log2;  ///< scale * log2(e)
-  float soft_cap;    ///< > 0 where the kernel has the feature
+  float scale;                  ///< of the logits
+  float scale_log2;             ///< scale * log2(e)
+  float soft_cap;               ///< > 0 where the kernel has the feature
+  float cap_near;               ///< products smaller than this are so far below the cap that tanh is a polynomial:
+  float cap_terms[kTanhTerms];  ///< soft_cap * log2(e) * tanh(x * scale / soft_cap) = sum of cap_terms[i] * x^(2i + 1)
 
   const void* bias;  ///< [b, h, s_q, s_k] by steps (column = key), the kernel knows its type
   Steps bias_steps;

@@ -501,8 +501,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const int clear_high = F.bit_masks() ? -1 : (F.mask == MaskShape::none ? sequence.s_k : sequence.end(row0)) / kN;
     const int clear_low = F.mask == MaskShape::window ? (sequence.begin(row0 + 63) + kN - 1) / kN : 0;
 
-    auto prepare_scores = [&](int block, bool masked) __attribute__((always_inline)) {
-      if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
+    auto prepare_scores = [&](int block, bool masked, BlockBias<F, T, kN / 2>& bias) __attribute__((always_inline)) {
+      if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, bias, s, block * kN, sequence.s_k, lane);
       if (masked) {
         if constexpr (F.bit_masks()) {
           hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
@@ -573,6 +573,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       waiting.wait(v_full + 8 * v.stage, v.phase);
       issue_pv();
       if (C.turns == Turns::products) barrier_arrive(next_turn, 256);
+      BlockBias<F, T, kN / 2> bias;
+      bias.fetch(p, rows, block * kN, sequence.s_k, lane);
       wgmma_wait<1>(s);
       take_scores();
       if (C.own_o_memory && block == last_block) {  // Q was read for the last time: there is no second try, so look first
@@ -582,7 +584,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       if (C.turns == Turns::softmax) barrier_sync(my_turn, 256);
       const bool lazy = C.lazy_maximum && !masked && careful == 0;
       if (!C.lazy_maximum) release_k();
-      prepare_scores(block, masked);
+      prepare_scores(block, masked, bias);
       if (C.lazy_maximum && !masked) {
         softmax.rescale = false;
         if (careful > 0) {
@@ -605,7 +607,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       if (C.lazy_maximum) {
         if (lazy && __builtin_expect(softmax.stale(), 0)) {
           scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
-          prepare_scores(block, false);
+          bias.fetch(p, rows, block * kN, sequence.s_k, lane);
+          prepare_scores(block, false, bias);
           softmax.look(s, c, false, true);
           make_weights(block);
           careful = 8;

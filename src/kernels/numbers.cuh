@@ -103,20 +103,27 @@ HEED_DEVICE float load(const void* data, i64 index) {
 struct Philox {
   u32 x, y, z, w;
 };
-/// Philox4x32-10, as heed/philox.hpp.
-HEED_DEVICE Philox philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+/// Philox4x32-10, as heed/philox.hpp: N calls whose first counters differ, round by round, so that they share the keys.
+template <int N>
+HEED_DEVICE void philox(Philox (&words)[N], const u32 (&c0)[N], u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) words[i] = {c0[i], c1, c2, c3};
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const u64 a = u64(0xD2511F53u) * c0, b = u64(0xCD9E8D57u) * c2;
-    const u32 n0 = u32(b >> 32) ^ c1 ^ k0, n2 = u32(a >> 32) ^ c3 ^ k1;
-    c1 = u32(b);
-    c3 = u32(a);
-    c0 = n0;
-    c2 = n2;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      Philox& c = words[i];
+      const u64 a = u64(0xD2511F53u) * c.x, b = u64(0xCD9E8D57u) * c.z;
+      c = {u32(b >> 32) ^ c.y ^ k0, u32(b), u32(a >> 32) ^ c.w ^ k1, u32(a)};
+    }
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return {c0, c1, c2, c3};
+}
+HEED_DEVICE Philox philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+  Philox words[1];
+  philox(words, {c0}, c1, c2, c3, k0, k1);
+  return words[0];
 }
 
 }  // namespace heed::kernels

@@ -80,7 +80,7 @@ class Search {
             static_cast<int>(found_.size()) >= options_.most_failures)
           return;
         number = next_++;
-        c = random_case(options_.seed, number, options_.operation);
+        c = random_case(options_.seed, number, options_.operation, options_.kinds);
         if (options_.on_case) options_.on_case(number, c, job);
         ++cases_;
       }

@@ -9,8 +9,11 @@
 namespace heed::verify {
 
 /// Case `number` of the stream `seed`: any combination of sizes, layouts, masks, features and data that the contract
-/// allows. Most are small (some ten milliseconds of oracle and engine together), a few are not.
-Case random_case(std::uint64_t seed, std::int64_t number, Operation operation = Operation::forward);
+/// allows. Most are small (some ten milliseconds of oracle and engine together), a few are not. With `kinds` > 0 the
+/// cases whose numbers are equal modulo `kinds` share types, head dims, layouts and features, and so the kernels that
+/// are compiled for them; sizes, lengths and data are each one's own.
+Case random_case(std::uint64_t seed, std::int64_t number, Operation operation = Operation::forward,
+                 std::int64_t kinds = 0);
 
 /// The simplest case, reached by halving sizes and dropping features, that still fails. Runs `still_fails` at most
 /// `most_runs` times.
@@ -28,9 +31,10 @@ struct FuzzOptions {
   Operation operation = Operation::forward;
   std::uint64_t seed = 1;
   std::int64_t first = 0, cases = 1000;
-  double seconds = 0;     ///< stop after this long; 0: after the last case
-  int most_failures = 1;  ///< stop after so many
-  int jobs = 1;           ///< cases at once, each on a thread of its own
+  std::int64_t kinds = 0;  ///< as in random_case
+  double seconds = 0;      ///< stop after this long; 0: after the last case
+  int most_failures = 1;   ///< stop after so many
+  int jobs = 1;            ///< cases at once, each on a thread of its own
   /// Called before each case, by one job after the other.
   std::function<void(std::int64_t number, const Case& c, int job)> on_case = {};
 };

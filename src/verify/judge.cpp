@@ -236,6 +236,8 @@ std::string Verdict::to_string() const {
                  : fmt::format("max error {:.1e} at {}, allowed {:.1e}", o.max_error, o.at.to_string(), o.allowed);
     if (has_lse)
       text += fmt::format("; lse {:.1e} at {}, allowed {:.1e}", lse.max_error, lse.at.to_string(), lse.allowed);
+    if (!not_compared.empty())
+      text += fmt::format("; {} not compared, for sums take every row", fmt::join(not_compared, ", "));
     if (!all_rows()) text += fmt::format("; {} of {} rows checked", rows_checked, rows_total);
   }
   for (const std::string& complaint : complaints) text += fmt::format("{}{}", text.empty() ? "" : "\n  ", complaint);

@@ -31,6 +31,7 @@ struct Verdict {
   Distance o, lse;
   bool has_lse = false;
   std::vector<std::pair<std::string, Distance>> gradients;  ///< of a backward case, by name; o and lse are then unused
+  std::vector<std::string> not_compared;  ///< gradients that a choice of rows says nothing about: sums over all of them
   std::int64_t rows_checked = 0, rows_total = 0;
   std::vector<std::string> complaints;  ///< what is wrong, or why it was refused
   bool device_failed = false;           ///< refused because the device did, maybe for all that comes after it
@@ -60,7 +61,8 @@ Verdict judge(const Buffers& buffers, const JudgeOptions& options = {});
 /// judge() of a backward case. An element of a gradient may be off by 3 x the largest error of the plain computation
 /// (oracle::plain_backward) + u x the largest element, both over rows that sum up about as many terms, + what
 /// roundings of logits and weights can do to this element (oracle/measure.hpp). Where all rows would cost more than the
-/// budget, a choice of the rows of dq and of dk and dv is compared, and no dbias and dslopes.
+/// budget, a choice of the rows of dq and of dk and dv is compared, and none of dbias, dslopes and dsink, which sum up
+/// all rows: Verdict::not_compared names them.
 Verdict judge_backward(const Buffers& buffers, const JudgeOptions& options);
 
 }  // namespace heed::verify

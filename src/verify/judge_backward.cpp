@@ -65,11 +65,9 @@ class BackwardJudge {
 
   Verdict verdict() {
     judge_operands();
-    if (queries_.all()) {
-      if (args_.dbias.given()) judge_bias();
-      if (args_.dslopes.given()) judge_slopes();
-      if (args_.dsink.given()) judge_sink();
-    }
+    if (args_.dbias.given()) queries_.all() ? judge_bias() : leave_out("dbias");
+    if (args_.dslopes.given()) queries_.all() ? judge_slopes() : leave_out("dslopes");
+    if (args_.dsink.given()) queries_.all() ? judge_sink() : leave_out("dsink");
     for (const std::string& change : buffers_.check_guards()) comparison_.complain(change);
     comparison_.finish();
     result_.rows_total = queries_.total() + keys_.total();
@@ -175,6 +173,8 @@ class BackwardJudge {
     for (std::size_t j = 1; j < change.size(); ++j) change[j] += change[j - 1];
     return change;
   }
+
+  void leave_out(const char* gradient) { result_.not_compared.emplace_back(gradient); }
 
   void judge_bias() {
     const OutputView& view = args_.dbias;

@@ -3,55 +3,71 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <type_traits>
 
 namespace heed::verify {
 namespace {
 
 class Chooser {
  public:
-  Chooser(std::uint64_t seed, std::int64_t number, Operation operation)
-      : random_(seed, static_cast<std::uint64_t>(number)) {
+  Chooser(std::uint64_t seed, std::int64_t number, Operation operation, std::int64_t kinds)
+      : own_(seed, static_cast<std::uint64_t>(number)),
+        of_kind_(~seed, static_cast<std::uint64_t>(kinds > 0 ? number % kinds : number)),
+        kinds_(kinds) {
     c_.operation = operation;
   }
+  Chooser(const Chooser&) = delete;
+  Chooser& operator=(const Chooser&) = delete;
 
   Case make() {
     choose_sizes();
     choose_lengths();
-    choose_types();
-    choose_memory();
-    choose_features();
+    of_kind([&] { choose_types(); });
+    of_kind([&] { choose_memory(); });
+    of_kind([&] { choose_features(); });
     choose_data();
     choose_what_is_told();
-    if (c_.backward()) choose_gradients();
+    if (c_.backward()) of_kind([&] { choose_gradients(); });
     return c_;
   }
 
  private:
-  bool chance(double probability) { return random_.chance(probability); }
+  /// What kernels are compiled for: the same for all cases of a kind.
+  template <class Choose>
+  std::invoke_result_t<Choose> of_kind(const Choose& choose) {
+    struct Back {
+      Random*& random;
+      Random* before;
+      ~Back() { random = before; }
+    } back{random_, random_};
+    if (kinds_ > 0) random_ = &of_kind_;
+    return choose();
+  }
+  bool chance(double probability) { return random_->chance(probability); }
   template <class T>
   T one_of(std::initializer_list<T> list) {
-    return list.begin()[random_.integer(0, static_cast<std::int64_t>(list.size()) - 1)];
+    return list.begin()[random_->integer(0, static_cast<std::int64_t>(list.size()) - 1)];
   }
 
   /// Lengths around the edges of tiles, and any others.
   std::int64_t length(std::int64_t most) {
-    const double kind = random_.real();
+    const double kind = random_->real();
     std::int64_t result = 0;
     if (kind < 0.12)
       result = 1;
     else if (kind < 0.3)
-      result = random_.integer(2, 9);
+      result = random_->integer(2, 9);
     else if (kind < 0.65)
-      result = one_of<std::int64_t>({16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}) + random_.integer(-1, 1);
+      result = one_of<std::int64_t>({16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}) + random_->integer(-1, 1);
     else
-      result = random_.integer(1, 300);
+      result = random_->integer(1, 300);
     return std::min(result, most);
   }
 
   std::int64_t head_dim() {
-    const double kind = random_.real();
+    const double kind = random_->real();
     if (kind < 0.45) return one_of<std::int64_t>({16, 32, 64, 64, 80, 96, 128, 128});
-    if (kind < 0.95) return random_.integer(1, 100);
+    if (kind < 0.95) return random_->integer(1, 100);
     return one_of<std::int64_t>({160, 192, 256, 320, 511, 512});
   }
 
@@ -60,19 +76,21 @@ class Chooser {
     c_.h_k = one_of<std::int64_t>({1, 1, 2, 3});
     c_.h = c_.h_k * (chance(0.5) ? 1 : one_of<std::int64_t>({2, 3, 4, 5, 7, 8, 10, 16}));
     if (chance(0.005)) c_.h = c_.h_k = 0;
-    c_.d = head_dim();
-    c_.d_v = chance(0.65) ? c_.d : head_dim();
+    of_kind([&] {
+      c_.d = head_dim();
+      c_.d_v = chance(0.65) ? c_.d : head_dim();
+    });
     s_q_ = length(600);
     s_k_ = chance(0.35) ? s_q_ : length(1000);
     if (chance(0.08)) {  // few queries against many keys
-      s_q_ = random_.integer(1, 9);
-      s_k_ =
-          chance(0.5) ? random_.integer(900, 5000) : one_of<std::int64_t>({1024, 2048, 4096}) + random_.integer(-1, 1);
+      s_q_ = random_->integer(1, 9);
+      s_k_ = chance(0.5) ? random_->integer(900, 5000)
+                         : one_of<std::int64_t>({1024, 2048, 4096}) + random_->integer(-1, 1);
       c_.d = std::min<std::int64_t>(c_.d, 32);
       c_.d_v = std::min<std::int64_t>(c_.d_v, 32);
     }
     // Multiplications that the oracle may spend on it.
-    const double size = random_.real();
+    const double size = random_->real();
     // Of a backward problem the oracle computes everything several times over.
     const double budget = (size < 0.85 ? 1.0e6 : size < 0.98 ? 6e6 : 4e7) * (c_.backward() ? 0.3 : 1.0);
     const auto cost = [&] {
@@ -80,7 +98,7 @@ class Chooser {
     };
     while (cost() > budget) {
       const bool decoding = s_k_ > 500 && s_q_ < 10 && c_.d + c_.d_v <= 64 && !c_.backward();
-      switch (random_.integer(0, decoding ? 2 : 4)) {
+      switch (random_->integer(0, decoding ? 2 : kinds_ > 0 ? 3 : 4)) {
         case 0:
           c_.b = std::max<std::int64_t>(c_.b - 1, 1);
           break;
@@ -110,7 +128,7 @@ class Chooser {
 
   std::vector<std::int64_t> lengths_up_to(std::int64_t most) {
     std::vector<std::int64_t> list(static_cast<std::size_t>(c_.b));
-    for (std::int64_t& each : list) each = chance(0.1) ? 0 : chance(0.4) ? most : random_.integer(0, most);
+    for (std::int64_t& each : list) each = chance(0.1) ? 0 : chance(0.4) ? most : random_->integer(0, most);
     return list;
   }
 
@@ -118,20 +136,20 @@ class Chooser {
     c_.s_q = {s_q_};
     c_.s_k = {s_k_};
     c_.index_type = chance(0.3) ? i64 : i32;
-    if (chance(0.35)) {
+    if (of_kind([&] { return chance(0.35); })) {
       c_.mode = Mode::group;
       c_.s_q = lengths_up_to(s_q_);
       c_.s_k = chance(0.2) ? c_.s_q : lengths_up_to(s_k_);
       const auto padded = [&](std::vector<std::int64_t> list) {
-        for (std::int64_t& each : list) each += chance(0.5) ? 0 : random_.integer(1, 20);
+        for (std::int64_t& each : list) each += chance(0.5) ? 0 : random_->integer(1, 20);
         return list;
       };
       if (chance(0.4)) c_.s_qpad = padded(c_.s_q);
       if (chance(0.4)) c_.s_kpad = padded(c_.s_k);
       return;
     }
-    if (chance(0.2)) c_.q_eff_lens = lengths_up_to(s_q_);
-    if (chance(0.3)) c_.kv_eff_lens = lengths_up_to(s_k_);
+    if (of_kind([&] { return chance(0.2); })) c_.q_eff_lens = lengths_up_to(s_q_);
+    if (of_kind([&] { return chance(0.3); })) c_.kv_eff_lens = lengths_up_to(s_k_);
   }
 
   void choose_types() {
@@ -160,8 +178,8 @@ class Chooser {
       c_.v_column_major = chance(0.15);
       if (chance(0.1)) choose_zero_strides();
     }
-    if (chance(0.25)) c_.row_gap = random_.integer(1, 20);
-    if (chance(0.25)) c_.align = random_.integer(1, 15);
+    if (chance(0.25)) c_.row_gap = random_->integer(1, 20);
+    if (chance(0.25)) c_.align = random_->integer(1, 15);
     c_.absurd_strides = chance(0.1);
   }
 
@@ -178,17 +196,17 @@ class Chooser {
 
   Mask random_mask() {
     const auto distance = [&](std::int64_t s) {
-      return chance(0.25) ? -1 : random_.integer(0, std::max<std::int64_t>(s + 2, 4) / (chance(0.5) ? 4 : 1));
+      return chance(0.25) ? -1 : random_->integer(0, std::max<std::int64_t>(s + 2, 4) / (chance(0.5) ? 4 : 1));
     };
-    const std::int64_t left = distance(s_k_), right = distance(s_k_), sink = chance(0.3) ? random_.integer(1, 70) : 0;
-    const double kind = random_.real();
+    const std::int64_t left = distance(s_k_), right = distance(s_k_), sink = chance(0.3) ? random_->integer(1, 70) : 0;
+    const double kind = random_->real();
     if (kind < 0.3) return Mask::none();
     if (kind < 0.38) return Mask::causal_top_left();
     if (kind < 0.55) return Mask::causal();
     if (kind < 0.68) return Mask::window_top_left(left, chance(0.4) ? 0 : right, sink);
     if (kind < 0.86) return Mask::window(left, chance(0.4) ? 0 : right, sink);
-    if (kind < 0.92) return Mask::parse((chance(0.5) ? "xt:" : "xb:") + std::to_string(random_.integer(0, s_k_ + 2)));
-    return Mask::raw(random_.integer(-5, s_q_ + 5), random_.integer(-5, s_k_ + 5));
+    if (kind < 0.92) return Mask::parse((chance(0.5) ? "xt:" : "xb:") + std::to_string(random_->integer(0, s_k_ + 2)));
+    return Mask::raw(random_->integer(-5, s_q_ + 5), random_->integer(-5, s_k_ + 5));
   }
 
   void choose_features() {
@@ -212,8 +230,8 @@ class Chooser {
     if (chance(0.15)) c_.soft_cap = one_of({0.5, 5.0, 30.0, 50.0});
     if (chance(0.15)) {
       c_.p_drop = one_of({1e-6, 0.1, 0.25, 0.5, 0.9, 0.99});
-      c_.drop_seed = random_.word();
-      c_.drop_offset = chance(0.5) ? random_.word() : static_cast<std::uint64_t>(random_.integer(0, 100));
+      c_.drop_seed = random_->word();
+      c_.drop_offset = chance(0.5) ? random_->word() : static_cast<std::uint64_t>(random_->integer(0, 100));
       c_.randval = chance(0.5);
     }
     c_.lse = chance(0.7);
@@ -222,7 +240,7 @@ class Chooser {
 
   void choose_data() {
     using enum Distribution;
-    c_.seed = random_.word() >> 1 | 1;
+    c_.seed = random_->word() >> 1 | 1;
     c_.distribution = chance(0.4) ? normal
                                   : one_of({uniform_int, normal_int, uniform, trig, extreme, sparse_int, sparse_int,
                                             offset, offset, hot_key, hot_key, const_v, equal});
@@ -254,25 +272,27 @@ class Chooser {
     if (!c_.group()) return;
     const bool bounds_show = c_.bias || c_.bool_mask || c_.block_mask || c_.randval;
     const auto choose = [&](std::int64_t& told, std::int64_t longest, std::int64_t rows) {
-      const double kind = random_.real();
+      const double kind = random_->real();
       if (kind < 0.25 && !bounds_show)
         told = 0;
       else if (kind < 0.5 && rows > longest)
-        told = std::min(longest + random_.integer(1, 40), rows);
+        told = std::min(longest + random_->integer(1, 40), rows);
     };
     choose(c_.max_s_q, c_.longest_q(), c_.total_q());
     choose(c_.max_s_k, c_.longest_k(), c_.total_k());
   }
 
-  Random random_;
+  Random own_, of_kind_;
+  Random* random_ = &own_;
+  std::int64_t kinds_;
   Case c_;
   std::int64_t s_q_ = 1, s_k_ = 1;
 };
 
 }  // namespace
 
-Case random_case(std::uint64_t seed, std::int64_t number, Operation operation) {
-  return Chooser(seed, number, operation).make();
+Case random_case(std::uint64_t seed, std::int64_t number, Operation operation, std::int64_t kinds) {
+  return Chooser(seed, number, operation, kinds).make();
 }
 
 }  // namespace heed::verify

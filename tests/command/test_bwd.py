@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from conftest import SMALL, UNSUPPORTED, USAGE, VALID, WRONG
+from conftest import SMALL, UNSUPPORTED, USAGE, VALID, WRONG, not_when_instrumented
 
 FIGURES = r"\d+\.\d+ ms, \d+\.\d+ TFlops, \d+\.\d+ GB/s"
 
@@ -34,6 +34,24 @@ def test_the_maximum_error_of_each_gradient_is_reported_with_its_place(ok, argum
     words = [word for word in SMALL if word.split("=")[0] not in {each.split("=")[0] for each in arguments}]
     second = ok("bwd", *words, *arguments, "-engine=cpu").splitlines()[1]
     assert re.findall(r"(d\w+) \S+ at \([\d, ]+\), allowed", second) == gradients, second
+
+
+# Sums over all queries, of a problem too large for all of them to be checked.
+LARGE = ["-b=2", "-h=16", "-s=1024", "-d=64", "-bias=e:1", "-dbias=1", "-alibi=h", "-slope_grad=1", "-init_sink=1", "-sink_grad=1"]
+
+
+@not_when_instrumented
+def test_gradients_that_were_not_compared_are_named(ok, tmp_path):
+    record = tmp_path / "record.json"
+    text = ok("bwd", *LARGE, "-engine=cpu", "-json=1", f"-jsonfile={record}", "-repeat=1", "-warmup=0")
+    first, second = text.splitlines()[:2]
+    assert first.endswith("valid:y, not_compared:dbias+dslopes+dsink"), first
+    assert re.search(r"; dbias, dslopes, dsink not compared, for sums take every row; \d+ of \d+ rows checked", second)
+    assert "-v=full checks all" in second and "dbias " not in re.findall(r"(d\w+) \S+ at", second)
+    written = json.loads(record.read_text())
+    assert written["not_compared"] == ["dbias", "dslopes", "dsink"] and "dbias_max_error" not in written
+    small = ok("bwd", *SMALL, "-bias=e:1", "-dbias=1", "-engine=cpu", "-json=1", f"-jsonfile={record}")
+    assert "not_compared" not in small and json.loads(record.read_text())["not_compared"] == []
 
 
 def test_a_wrong_element_is_found_and_the_line_that_repeats_it_printed(heed):

@@ -6,6 +6,9 @@ import os
 import numpy as np
 import pytest
 
+# torch reads it at its first product on a GPU, and without it has no products whose bits repeat.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
 try:
     import ml_dtypes
 except ImportError:

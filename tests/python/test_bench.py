@@ -1,5 +1,6 @@
-"""bench/compare.py runs, is right, and writes what it promises."""
+"""bench/compare.py and bench/host_cost.py run, are right, and write what they promise; so do the pictures."""
 
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -9,38 +10,101 @@ import xml.dom.minidom
 import pytest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
 
 
-def test_the_comparison_runs_on_the_cpu(tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
+def run(program, *arguments):
+    command = [sys.executable, *([str(BENCH / program)] if program.endswith(".py") else ["-c", program]), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def check_pictures(folder, stems):
+    """Every SVG is XML, every PNG one; both are there for each stem, PNG where matplotlib is."""
+    endings = [".png", ".svg"] if HAS_MATPLOTLIB else [".svg"]
+    assert sorted(each.name for each in folder.iterdir()) == sorted(stem + end for stem in stems for end in endings)
+    for each in folder.iterdir():
+        if each.suffix == ".svg":
+            xml.dom.minidom.parse(str(each))
+        else:
+            assert each.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and each.stat().st_size > 5000
+
+
+@pytest.mark.parametrize("passes", ["forward", "backward"])
+def test_the_comparison_runs_on_the_cpu(tmp_path, passes):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     outputs = [f"--json={tmp_path}/c.json", f"--markdown={tmp_path}/c.md", f"--plots={tmp_path}/plots"]
-    command = [sys.executable, str(BENCH / "compare.py"), "--device=cpu", "--small", *outputs]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    further = ["--backward"] if passes == "backward" else []
+    if further and not torch.__version__.startswith("2.4."):  # which knows no groups of heads
+        further.append("--group=2")
+    done = run("compare.py", "--device=cpu", "--small", *outputs, *further)
     assert done.returncode == 0, done.stderr
+    assert "[2/2, " in done.stdout, "it says how far it is"
     record = json.loads((tmp_path / "c.json").read_text())
-    assert len(record["rows"]) == 2
+    assert len(record["rows"]) == 2 and record["not_measured"] == 0
     for row in record["rows"]:
         assert {"heed", "torch math"} <= set(row["results"]) and not row["wrong"]
         assert all(each["seconds"] > 0 for each in row["results"].values())
         assert row["errors"]["heed"] < 1e-5
-    assert record["host_us"]["heed.attention(q, k, v)"] > 0
     assert "| over |" in (tmp_path / "c.md").read_text()
-    pictures = sorted(each.name for each in (tmp_path / "plots").iterdir())
-    assert pictures == ["errors.svg", "speed-f32-causal-d64.svg"]
-    for each in pictures:
-        xml.dom.minidom.parse(str(tmp_path / "plots" / each))
+    named = ("speed-backward-f32-causal-d64", "errors-backward") if further else ("speed-f32-causal-d64", "errors")
+    check_pictures(tmp_path / "plots", named)
+    assert HAS_MATPLOTLIB or "matplotlib is not installed" in done.stdout
+    again = run("compare.py", f"--plot-from={tmp_path}/c.json", f"--plots={tmp_path}/again")
+    assert again.returncode == 0, again.stderr
+    check_pictures(tmp_path / "again", named)
 
 
-def test_a_wrong_result_of_heeds_ends_the_comparison(tmp_path):
+def test_a_run_that_is_out_of_time_says_what_it_left_out(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    done = run("compare.py", "--device=cpu", "--small", "--limit=1e-9", f"--json={tmp_path}/c.json")
+    assert done.returncode == 0, done.stderr
+    assert "2 problems were not measured" in done.stdout
+
+
+def test_a_wrong_result_of_heeds_ends_the_comparison():
     pytest.importorskip("torch", reason="torch is not installed")
     program = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); import compare, peers, torch\n"
-        "peers.PEERS['heed'] = lambda q, k, v, causal: lambda: torch.zeros_like(q)\n"
+        "peers.PEERS['heed'] = lambda q, k, v, causal: lambda: (q + k + v) * 0\n"
         "sys.exit(compare.main())\n"
     )
-    command = [sys.executable, "-c", program, str(BENCH), "--device=cpu", "--small"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "heed is wrong" in done.stdout, done.stdout + done.stderr
+    for passes in ([], ["--backward"]):
+        done = run(program, str(BENCH), "--device=cpu", "--small", *passes)
+        assert done.returncode == 1 and "heed is wrong" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_cost_of_a_call_is_measured(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    done = run("host_cost.py", "--device=cpu", "--seconds=0", f"--json={tmp_path}/h.json", f"--markdown={tmp_path}/h.md")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "h.json").read_text())["rows"]
+    assert {row["array"] for row in rows} == {"cpu", "numpy"}
+    assert all(row["us"] > 0 for row in rows), [row for row in rows if "us" not in row]
+    assert [row["goal_us"] for row in rows if row["goal_us"]] == [10.0]
+    table = (tmp_path / "h.md").read_text().splitlines()
+    assert sum(line.startswith(("| cpu |", "| numpy |")) for line in table) == len(rows)
+
+
+def test_tritons_tutorial_takes_part_where_its_file_is_named(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import peers
+
+    file = tmp_path / "06-fused-attention.py"
+    file.write_text(
+        "import torch\n"
+        "class _attention(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, q, k, v, causal, sm_scale, warp_specialize=True):\n"
+        "        assert q.is_contiguous() and not warp_specialize\n"
+        "        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=sm_scale)\n"
+    )
+    q, k, v = (torch.randn(1, 5, 2, 8) for _ in range(3))
+    with pytest.raises(ImportError, match="HEED_TRITON_TUTORIAL"):
+        peers.triton_peer(q, k, v, True)
+    monkeypatch.setenv("HEED_TRITON_TUTORIAL", str(file))
+    expected = peers.heed_peer(q, k, v, True)()
+    torch.testing.assert_close(peers.triton_peer(q, k, v, True)(), expected)
 
 
 def test_plots_show_every_point(monkeypatch):
@@ -50,6 +114,18 @@ def test_plots_show_every_point(monkeypatch):
     picture = svg.lines("t", "x", "y", {"heed": [(512, 1.0), (1024, 3.0)], "a<b": [(512, 2.0)]})
     assert picture.count("<circle") == 3 and picture.count("<polyline") == 2 and "a&lt;b" in picture
     xml.dom.minidom.parseString(picture)
+    picture = svg.lines("t", "x", "y", {"heed": [(0, 2.0), (1, 1.0), (2, 0.5)]}, linear=True)
+    (points,) = [line.split('"')[1] for line in picture.splitlines() if line.startswith("<polyline")]
+    assert len(points.split()) == 3 and "<circle" not in picture
     picture = svg.boxes("t", "y", {"heed": [1e-3, 2e-3, 5e-3], "other": [1e-2]})
     assert picture.count('fill-opacity="0.35"') == 2
     xml.dom.minidom.parseString(picture)
+
+
+@pytest.mark.parametrize("record", sorted((BENCH / "results").glob("training-*.json")), ids=lambda file: file.stem)
+def test_recorded_trainings_are_drawn(record, tmp_path):
+    done = run("plots.py", str(record), f"--to={tmp_path / 'plots'}")
+    assert done.returncode == 0, done.stderr
+    check_pictures(tmp_path / "plots", [record.stem])
+    picture = (tmp_path / "plots" / f"{record.stem}.svg").read_text()
+    assert picture == record.with_suffix(".svg").read_text(), "the recorded picture is that of the record"

@@ -77,6 +77,28 @@ def test_a_plan_is_captured_into_a_graph_and_replayed_with_other_data():
         assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
 
 
+def test_a_plan_of_the_backward_pass_is_captured_into_a_graph():
+    q, k, v = qkv()
+    o, lse = heed.attention(q, k, v, causal=True, return_lse=True)
+    d_o = torch.randn_like(o)
+    options = {"causal": True, "deterministic": True}
+    plan = heed.plan(q, k, v, operation="backward", **options)
+    given = {"dq": torch.empty_like(q), "dk": torch.empty_like(k), "dv": torch.empty_like(v)}
+    run = lambda: plan.run_backward(q, k, v, o, lse, d_o, **given, **options)
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    for seed in (5, 6):
+        d_o.copy_(torch.randn_like(d_o) * seed)
+        for each in given.values():
+            each.fill_(torch.nan)
+        graph.replay()
+        expected = heed.attention_backward(q, k, v, o, lse, d_o, **options)
+        assert all(torch.equal(given[name], getattr(expected, name)) for name in given)
+
+
 def test_attention_itself_is_captured_after_its_first_call():
     q, k, v = qkv()
     expected = heed.attention(q, k, v)

@@ -209,3 +209,123 @@ def test_inputs_changed_after_the_call_are_noticed(device):
     inner.add_(1)
     with pytest.raises(RuntimeError, match="inplace operation"):
         o.sum().backward()
+
+
+def test_a_plan_computes_what_autograd_does(device):
+    q, k, v = qkv(device, s_q=70, s_k=90, d=64)
+    bias = leaf(Data(5).normal(4, 70, 90), device)
+    o, lse = heed.attention(q, k, v, causal=True, bias=bias, return_lse=True, deterministic=True)
+    d_o = torch.from_numpy(Data(3).normal(*o.shape)).to(device)
+    expected = gradients((o * d_o).sum(), [q, k, v, bias])
+    options = {"causal": True, "bias": bias, "deterministic": True}
+    plan = heed.plan(q, k, v, operation="backward", dbias=True, **options)
+    given = {name: torch.full_like(each, torch.nan) for name, each in zip(("dq", "dk", "dv", "dbias"), expected)}
+    for _ in range(2):
+        got = plan.run_backward(q, k, v, o, lse, d_o, **given, **options)
+        for each, want, to in zip(got, expected, given.values()):
+            assert each is to and torch.equal(each, want)
+            to.fill_(torch.nan)
+    made = heed.attention_backward(q, k, v, o, lse, d_o, dbias=True, **options)
+    assert all(torch.equal(each, want) for each, want in zip(made, expected))
+    judge = heed.Validator(q, k, v, d_o=d_o, causal=True, bias=bias)
+    reports = judge.check_gradients(made)
+    assert len(reports) == 4 and all(reports.values()), reports
+
+
+def test_a_backward_pass_of_ones_own_is_not_recorded(device):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, lse = torch.empty(2, 9, 4, 16, device=device), torch.empty(2, 4, 9, device=device)
+        with pytest.raises(heed.UnsupportedError, match="autograd"):
+            heed.attention_backward(q, q, q, q, lse, q)
+
+
+def test_what_a_graph_of_autograd_holds_is_freed(device):
+    """Without the cycle collector: memory of activations must not wait for it."""
+    import gc
+    import weakref
+
+    q, k, v = qkv(device)
+    inner = q * 1
+    o, lse = heed.attention(inner, k, v, return_lse=True)
+    held = [weakref.ref(each) for each in (inner, o, lse)]
+    gc.disable()
+    try:
+        del inner, o, lse
+        assert [each() for each in held] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(device, reentrant):
+    """The forward pass runs again during the backward pass, with the same dropout."""
+    from torch.utils.checkpoint import checkpoint
+
+    def block(q, k, v):
+        return heed.attention(q * 2, k, v, causal=True, dropout_p=0.3, deterministic=True).square()
+
+    q, k, v = qkv(device)
+    torch.manual_seed(11)
+    expected = gradients(block(q, k, v).sum(), [q, k, v])
+    torch.manual_seed(11)
+    checkpoint(block, q, k, v, use_reentrant=reentrant).sum().backward()
+    for each, want in zip((q, k, v), expected):
+        assert torch.equal(each.grad, want)
+
+
+GRADCHECKED = {
+    "nothing": {},
+    "causal": {"causal": True},
+    "window with sink keys": {"mask": "b:2,0,1"},
+    "soft cap and scale": {"softcap": 1.5, "scale": 0.7},
+    "dropout": {"dropout_p": 0.4, "seed": 3},
+    "bool mask": {"mask": Data(9).rng.random((2, 2, 3, 4)) < 0.7},
+    "lengths": {"seqlens_k": np.array([4, 2], np.int32)},
+}
+
+
+def by_oracle(compute, backward, **options):
+    """o and lse as an autograd function of q, k, v, bias, sink and slopes, computed by two functions of NumPy arrays."""
+
+    def arrays(inputs):
+        q, k, v, bias, sink, slopes = (each.detach().numpy() for each in inputs)
+        return (q, k, v), {"bias": bias, "sink": sink, "alibi_slopes": slopes, **options}
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.save_for_backward(*inputs)
+            operands, others = arrays(inputs)
+            return tuple(torch.from_numpy(each) for each in compute(*operands, **others))
+
+        @staticmethod
+        def backward(ctx, d_o, d_lse):
+            operands, others = arrays(ctx.saved_tensors)
+            found = backward(*operands, d_o.numpy(), d_lse=d_lse.numpy(), **others)._asdict()
+            names = ("dq", "dk", "dv", "dbias", "dsink", "dslopes")
+            # NaN: rows of no sequence, whose gradient is 0.
+            found = [torch.from_numpy(np.nan_to_num(found[name])) for name in names]
+            return tuple(each.to(given.dtype) for each, given in zip(found, ctx.saved_tensors))
+
+    return Function.apply
+
+
+@pytest.mark.parametrize("name", GRADCHECKED)
+@pytest.mark.parametrize("judge", ["reference", "oracle"])
+def test_torch_differentiates_the_references_numerically(device, name, judge):
+    """gradcheck: differences of o and LSE against the gradients, of the NumPy reference in float64 throughout, and of the C++ oracle,
+    whose inputs are float32."""
+    if device != "cpu":
+        pytest.skip("the references compute on the CPU")
+    kind = torch.float64 if judge == "reference" else torch.float32
+    shapes = [(2, 3, 2, 4), (2, 4, 1, 4), (2, 4, 1, 4), (2, 3, 4), (2,), (2,)]
+    inputs = [leaf(Data(20 + i).normal(*shape), device, kind) for i, shape in enumerate(shapes)]
+    if judge == "reference":
+        function = by_oracle(heed.reference.attention, heed.reference.attention_backward, **GRADCHECKED[name])
+        assert torch.autograd.gradcheck(function, inputs, eps=1e-6, atol=1e-6, rtol=1e-6)
+    else:
+        compute = lambda *operands, **options: heed.oracle(*operands, return_lse=True, **options)
+        function = by_oracle(compute, heed.oracle_backward, **GRADCHECKED[name])
+        assert torch.autograd.gradcheck(function, inputs, eps=2e-3, atol=1e-3, rtol=1e-3)

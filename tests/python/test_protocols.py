@@ -1,5 +1,6 @@
 """Objects that heed has never heard of, by __dlpack__ and __cuda_array_interface__. (test_torch and test_cuda have more.)"""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -112,3 +113,41 @@ def test_streams_of_strangers_must_agree():
     one, other = Interface(stream=77), Interface(stream=78)
     with pytest.raises(ValueError, match="k is ready on stream 78 and q on stream 77"):
         heed.attention(one, other, one, out=one)
+
+
+TORCH_BOTH_WAYS = """
+import sys
+import torch
+if sys.argv[1] == "attributes":
+    torch.Tensor.__dlpack_c_exchange_api__ = None  # as before torch 2.10
+import heed
+generator = torch.Generator().manual_seed(3)
+make = lambda *shape: torch.randn(*shape, generator=generator)
+for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    q, k, v = (make(2, 20, heads, 2, 16)[:, 3:12, :, 1].to(dtype) for heads in (4, 2, 2))  # strides of their own
+    mask = make(2, 1, 9, 9) > -1
+    lengths = torch.tensor([4, 9], dtype=torch.int64)
+    o, lse = heed.attention(q, k, v, mask=mask, bias=make(4, 9, 9), seqlens_k=lengths, return_lse=True)
+    print(o.double().sum().item(), lse.double().sum().item())
+print(heed.attention(make(0, 3, 1, 8), make(0, 5, 1, 8), make(0, 5, 1, 8)).shape)
+for wrong in (torch.zeros(1, 2, 3, 4, 5), torch.zeros(3, 4, 5, 6).to_sparse(), torch.zeros(3, 4, 5, 6, dtype=torch.complex64),
+              torch.zeros(3, 4, 5, 6, device="meta"), torch.zeros(3, 4, 5, 6, dtype=torch.int16)):
+    try:
+        heed.attention(wrong, wrong, wrong, out=torch.zeros(3, 4, 5, 6))
+    except Exception as refusal:
+        print(type(refusal).__name__, refusal)
+"""
+
+
+def test_torch_tensors_are_read_alike_with_and_without_exchange_functions():
+    pytest.importorskip("torch", reason="torch is not installed")
+    outputs = []
+    for way in ("functions", "attributes"):
+        command = [sys.executable, "-W", "ignore", "-c", TORCH_BOTH_WAYS, way]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+    lines = outputs[0].splitlines()
+    assert "nan" not in "".join(lines[:3]) and lines[3] == "torch.Size([0, 3, 1, 8])"
+    assert [line.split()[0] for line in lines[4:]] == ["ValueError", *["TypeError"] * 4], lines

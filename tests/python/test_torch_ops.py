@@ -1,5 +1,10 @@
 """heed as operators of torch: checked by torch, compiled, exported, traced with fake tensors."""
 
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 from conftest import Data, devices
 
@@ -164,3 +169,57 @@ def test_what_a_graph_cannot_hold_is_refused(device):
         q = torch.empty(2, 9, 4, 16, device=device)
         with pytest.raises(heed.UnsupportedError, match="dropout_state"):
             heed.attention(q, q, q, dropout_p=0.5, seed=1)
+
+
+TRAINING_STEP = """
+import sys
+import torch
+import heed
+
+device = sys.argv[1]
+torch.manual_seed(0)
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(64, 3 * 64), torch.nn.Linear(64, 64)
+        self.bias = torch.nn.Parameter(torch.randn(4, 20, 20))
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 4, 16)).unbind(2)
+        return x + self.out(heed.attention(q, k, v, causal=True, bias=self.bias, deterministic=True).flatten(2)).relu()
+
+layer = Layer().to(device)
+x = torch.randn(2, 20, 64, device=device)
+gradients = []
+for step in (layer, torch.compile(layer, fullgraph=True)):
+    layer.zero_grad()
+    step(x).square().mean().backward()
+    gradients.append([each.grad.clone() for each in layer.parameters()])
+for eager, compiled in zip(*gradients):
+    assert eager.abs().max() > 0
+    torch.testing.assert_close(compiled, eager, rtol=2e-4, atol=1e-6)
+print("the same")
+"""
+
+
+def test_the_whole_compiler_takes_a_training_step(device, tmp_path):
+    """inductor, too, which writes C++ or Triton around heed's operators. In a process of its own, which may be ended."""
+    if device == "cpu" and shutil.which("g++") is None:
+        pytest.skip("inductor needs g++")
+    if device == "cuda":
+        pytest.importorskip("triton", reason="inductor needs triton on a GPU")
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", TRAINING_STEP, device],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env=environment,
+            cwd=tmp_path,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("inductor was not done within 240 s")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "the same\n"

@@ -44,6 +44,25 @@ TEST(Case, comes_back_equal_from_its_arguments_and_its_json) {
   }
 }
 
+TEST(Case, of_one_kind_share_what_kernels_are_compiled_for) {
+  constexpr std::int64_t kKinds = 10;
+  bool sizes_differ = false;
+  for (std::int64_t number = 0; number < 500; ++number) {
+    const Case first = random_case(7, number % kKinds, Operation::backward, kKinds);
+    const Case c = random_case(7, number, Operation::backward, kKinds);
+    c.check();
+    EXPECT_EQ(c.type, first.type);
+    EXPECT_EQ(c.mode, first.mode);
+    EXPECT_EQ(c.alibi, first.alibi);
+    EXPECT_EQ(c.soft_cap, first.soft_cap);
+    EXPECT_EQ(c.p_drop, first.p_drop);
+    EXPECT_EQ(c.bias.has_value(), first.bias.has_value());
+    EXPECT_EQ(c.v_column_major, first.v_column_major);
+    sizes_differ = sizes_differ || c.s_k != first.s_k;
+  }
+  EXPECT_TRUE(sizes_differ);
+}
+
 TEST(Case, reads_the_texts_of_the_command_line) {
   const Case c = case_from_args({{"b", "1"},
                                  {"h", "6"},

@@ -45,7 +45,11 @@ void print_result(const Result& result, const Run& run) {
   std::string line = problem_line(result.problem_case);
   if (run.kernel_name) line += ", " + result.kernel;
   line += ", " + rates(result.times.median(), result.work.flops, result.work.bytes);
-  if (result.verdict) line += result.verdict->valid() ? ", valid:y" : ", valid:n";
+  if (result.verdict) {
+    line += result.verdict->valid() ? ", valid:y" : ", valid:n";
+    if (const auto& names = result.verdict->not_compared; !names.empty())
+      line += fmt::format(", not_compared:{}", fmt::join(names, "+"));
+  }
   fmt::print("{}\n", line);
 
   if (result.verdict) {

@@ -69,13 +69,15 @@ int run_fuzz(const Words& words) {
   arguments.option("cases", "1000", "how many; with -minutes alone: no limit");
   arguments.option("minutes", "0", "stop after this long; 0: after the last case");
   arguments.option("first", "0", "number of the first case, to begin in the middle");
+  arguments.option("kinds", "0",
+                   "so many kinds of problems that share kernels, each in many sizes; 0: no two share any");
   arguments.option("failures", "1", "stop after so many");
   arguments.option("jobs", "0", "cases at once; 0: as many as -threads with a GPU, which else would wait, 1 without");
   arguments.flag("spoil", "make one element of every result wrong, to see that it is found, shrunk and reported");
   declare_where(arguments, KernelArgument::not_taken);
   arguments.footer(R"(Examples
   heed fuzz --cases=2000
-  heed fuzz --engine=cuda --cases=20000
+  heed fuzz --engine=cuda --cases=20000 --kinds=200
   heed fuzz --op=bwd --cases=2000
   heed fuzz --engine=cpu --isa=avx2 --threads=1 --minutes=5 --seed=7
 )");
@@ -86,6 +88,7 @@ int run_fuzz(const Words& words) {
   if (arguments.text("op") == "bwd") options.operation = Operation::backward;
   options.seed = static_cast<std::uint64_t>(arguments.integer("seed", 0, std::numeric_limits<std::int64_t>::max()));
   options.first = arguments.integer("first", 0, kMost);
+  options.kinds = arguments.integer("kinds", 0, kMost);
   options.cases = arguments.integer("cases", 0, kMost);
   options.seconds = 60 * arguments.number("minutes", 0, 1e6);
   if (options.seconds > 0 && !arguments.given("cases")) options.cases = kMost;

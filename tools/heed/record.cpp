@@ -55,6 +55,7 @@ Json record_of(const Result& result) {
       json["lse_max_error_at"] = position(verdict->lse.at);
       json["lse_tolerance"] = number(verdict->lse.allowed);
     }
+    json["not_compared"] = verdict->not_compared;
     json["rows_checked"] = verdict->rows_checked;
     json["rows_total"] = verdict->rows_total;
     json["complaints"] = verdict->complaints;

@@ -17,6 +17,9 @@ class Library(Protocol):
 
     def empty_f32(self, like: Any, shape: tuple[int, ...]) -> Any: ...
 
+    def empty_gradient(self, array: Any, name: str, zeros: bool) -> Any:
+        """A dense array of its type and shape, in its place."""
+
     def bytes(self, like: Any, count: int) -> Any:
         """So many zero bytes in `like`'s place, at an address that is a multiple of 64."""
 

@@ -21,6 +21,10 @@ def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
     return np.empty(shape, np.float32)
 
 
+def empty_gradient(array: Any, name: str, zeros: bool) -> Any:
+    return (np.zeros if zeros else np.empty)(array.shape, array.dtype)
+
+
 def bytes(like: Any, count: int) -> Any:
     memory = np.zeros(count + ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % ALIGNMENT

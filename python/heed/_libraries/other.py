@@ -20,17 +20,27 @@ def shape(array: Any, name: str) -> tuple[int, ...]:
 
 def empty_output(q: Any, d_v: int) -> Any:
     kind, q_shape, on_gpu, _ = _native.describe(q, "q")
-    shape = (*q_shape[:-1], d_v)
     _need_memory(on_gpu, "out=", "the result")
-    if kind == BF16:
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise TypeError(
-                "q is bfloat16, which NumPy knows through the package ml_dtypes alone: install it, or pass out=."
-            ) from None
-        return np.empty(shape, ml_dtypes.bfloat16)
-    return np.empty(shape, NUMPY_NAMES.get(kind, "float32"))
+    return np.empty((*q_shape[:-1], d_v), _numpy_type(kind, "q", "out="))
+
+
+def empty_gradient(array: Any, name: str, zeros: bool) -> Any:
+    kind, its_shape, on_gpu, _ = _native.describe(array, name)
+    argument = f"d{name}=" if len(name) == 1 else "an array for its gradient"
+    _need_memory(on_gpu, argument, f"the gradient of {name}")
+    return (np.zeros if zeros else np.empty)(its_shape, _numpy_type(kind, name, argument))
+
+
+def _numpy_type(kind: int, name: str, argument: str) -> Any:
+    if kind != BF16:
+        return NUMPY_NAMES.get(kind, "float32")
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(
+            f"{name} is bfloat16, which NumPy knows through the package ml_dtypes alone: install it, or pass {argument}"
+        ) from None
+    return ml_dtypes.bfloat16
 
 
 def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:

@@ -36,7 +36,11 @@ def empty_output(q: Any, d_v: int) -> Any:
 
 
 def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
-    return torch.empty(shape, dtype=torch.float32, device=like.device)
+    return like.new_empty(shape, dtype=torch.float32)
+
+
+def empty_gradient(array: Any, name: str, zeros: bool) -> Any:
+    return (torch.zeros_like if zeros else torch.empty_like)(array, memory_format=torch.contiguous_format)
 
 
 def bytes(like: Any, count: int) -> Any:
@@ -100,7 +104,8 @@ def wants_gradient(fields: dict[str, Any]) -> str | None:
     if not is_grad_enabled():
         return None
     for name in DIFFERENTIABLE if len(fields) > 3 else OPERANDS:
-        if name in fields and getattr(fields[name], "requires_grad", False):
+        # Other libraries' arrays have no such attribute. (Older torch's compiler does not know getattr with a default.)
+        if name in fields and isinstance(fields[name], torch.Tensor) and fields[name].requires_grad:
             return name
     return None
 

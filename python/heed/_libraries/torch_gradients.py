@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from .. import _native
+from .._backward import PARTIAL
+from .._call import Call, add_outputs
 from .._errors import UnsupportedError
 from . import torch as library
 
-if TYPE_CHECKING:
-    from .._call import Call
-
 #: A differentiable input, and the field of heed_backward_args for its gradient.
 GRADIENTS = {"q": "dq", "k": "dk", "v": "dv", "bias": "dbias", "alibi_slopes": "dslopes", "sink": "dsink"}
-#: Where one of these is given, rows may belong to no sequence: their gradients are 0, and heed does not write them.
-PARTIAL = ("seqstart_q", "seqlen_q", "seqlen_k")
 
 
 def run(call: Call, return_lse: bool) -> Any:
@@ -27,39 +24,47 @@ def run(call: Call, return_lse: bool) -> Any:
     fields = call.fields
     if "dropout_state" in fields:
         fields["dropout_state"] = fields["dropout_state"].clone()  # the backward pass needs it as it is now
-    o, lse = _Attention.apply(call, *(fields.get(name) for name in GRADIENTS))
+    o, lse = _Attention.apply(call, *[fields[name] for name in GRADIENTS if name in fields])
     return (o, lse) if return_lse else o
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: Any) -> Any:
-        from .._call import add_outputs
-
         add_outputs(call, want_lse=True)
         fields = call.fields
         _native.forward(fields, call.bhsd, call.engine, call.stream)
-        ctx.names = [name for name, value in fields.items() if isinstance(value, torch.Tensor)]
-        ctx.save_for_backward(*(fields[name] for name in ctx.names))
-        ctx.others = {name: value for name, value in fields.items() if name not in ctx.names}
-        ctx.how = call.bhsd, call.engine, call.deterministic
+        tensors = {name: value for name, value in fields.items() if isinstance(value, torch.Tensor)}
+        ctx.save_for_backward(*tensors.values())
         ctx.set_materialize_grads(False)
+        # An attribute of ctx costs as much as reading a tensor: one holds all.
+        ctx.kept = tuple(tensors), fields, (call.bhsd, call.engine, call.deterministic)
+        for name in tensors:
+            fields[name] = None  # torch holds them, and must be the only one: else they would never be freed
         return call.out, call.lse
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, d_o: Any, d_lse: Any) -> Any:
-        fields = {**dict(zip(ctx.names, ctx.saved_tensors)), **ctx.others}
-        wanted = dict(zip(GRADIENTS, ctx.needs_input_grad[1:]))
-        gradients = run_backward(fields, d_o, d_lse, wanted, *ctx.how)
-        return None, *(gradients.get(GRADIENTS[name]) if wanted[name] else None for name in GRADIENTS)
+        # torch's guard against second derivatives takes 10 us, and only matters where somebody could ask for one.
+        return _guarded_backward(ctx, d_o, d_lse) if torch.is_grad_enabled() else _backward(ctx, d_o, d_lse)
+
+
+def _backward(ctx: Any, d_o: Any, d_lse: Any) -> Any:
+    names, fields, how = ctx.kept
+    fields = {**fields, **dict(zip(names, ctx.saved_tensors))}
+    wanted = dict(zip([name for name in GRADIENTS if name in fields], ctx.needs_input_grad[1:]))
+    gradients = run_backward(fields, d_o, d_lse, wanted, *how)
+    return None, *[gradients[GRADIENTS[name]] if needed else None for name, needed in wanted.items()]
+
+
+_guarded_backward = once_differentiable(_backward)
 
 
 def empty_gradients(fields: dict[str, Any], wanted: dict[str, bool]) -> dict[str, Any]:
     """Memory for dq, dk and dv, and for the others that are wanted."""
-    make = torch.zeros_like if any(fields.get(name) is not None for name in PARTIAL) else torch.empty_like
+    partial = any(fields.get(name) is not None for name in PARTIAL)
     return {
-        gradient: make(fields[name], memory_format=torch.contiguous_format)
+        gradient: library.empty_gradient(fields[name], name, zeros=partial)
         for name, gradient in GRADIENTS.items()
         if name in ("q", "k", "v") or wanted.get(name)
     }

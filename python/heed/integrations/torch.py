@@ -62,4 +62,5 @@ def _heed_or_torch(
     try:
         return by_heed(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except (UnsupportedError, TypeError):
-        return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        groups = {"enable_gqa": True} if enable_gqa else {}  # torch 2.4 does not know the word
+        return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **groups)

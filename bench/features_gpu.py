@@ -1,0 +1,219 @@
+"""What each feature costs on a GPU: the same problem plain and with it, forward and backward, in one run.
+
+    python bench/features_gpu.py [--d=64,128] [--rounds=7] [--type=bf16] [--json=FILE] [--markdown=FILE] [--quick]
+
+b = 4, 16 heads, s = 4096 unless a row says otherwise. Every row is a graph of several launches, forward passes and backward
+passes apart, replayed in rounds of random order; medians, in TFLOP/s of the pairs that the mask shows (a backward pass counts
+2.5 times a forward one). Results are compared with the fp64 reference for some rows of one head before anything is timed.
+--quick runs everything once on small sizes, on the CPU where there is no GPU: it measures nothing.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import time
+
+import torch
+from machine import machine
+
+import heed
+import heed.reference
+
+
+class Row:
+    """One problem: its tensors, what heed is told, and how many pairs are seen."""
+
+    def __init__(self, name, d, sizes, device, dtype, *, h_k=None, d_v=None, s=None, lengths=None, **options):
+        b, h, length = sizes
+        self.name, self.d, self.d_v, self.options = name, d, d_v or d, dict(options)
+        s = s or length
+        b = max(1, b * length // s)
+        random_tensor = lambda heads, dim: torch.randn(b, s, heads, dim, device=device, dtype=dtype)  # noqa: E731
+        self.q, self.k = random_tensor(h, d), random_tensor(h_k or h, d)
+        self.v, self.d_o = random_tensor(h_k or h, self.d_v), random_tensor(h, self.d_v)
+        lengths = lengths(b, s) if lengths else None
+        if lengths:
+            starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
+            total = int(starts[-1])
+            self.q, self.k, self.v, self.d_o = (x.flatten(0, 1)[:total].contiguous() for x in (self.q, self.k, self.v, self.d_o))
+            self.options |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+            self.options |= {"max_seqlen_q": max(lengths), "max_seqlen_k": max(lengths)}
+        if self.options.get("dropout_p"):
+            self.options["seed"] = 7
+        make = {"bias": lambda: torch.randn(1, 1, s, s, device=device, dtype=dtype)}
+        make["mask"] = lambda: torch.rand(1, 1, s, s, device=device) < 0.9
+        make["alibi_slopes"] = lambda: torch.linspace(0.01, 0.5, h, device=device)
+        make["sink"] = lambda: torch.randn(h, device=device)
+        for key, tensor in make.items():
+            if self.options.get(key) is True:
+                self.options[key] = tensor()
+        self.pairs = h * sum(self.seen(n) for n in (lengths or [s] * b))
+        self.o, self.lse = self.forward()
+        self.gradients = heed.attention_backward(self.q, self.k, self.v, self.o, self.lse, self.d_o, **self.options)
+
+    def seen(self, s):
+        if "window" in self.options:
+            return sum(min(i + 1, self.options["window"][0] + 1) for i in range(s))
+        return s * (s + 1) // 2 if self.options.get("causal") else s * s
+
+    def forward(self):
+        call = heed.attention_varlen if "cu_seqlens_q" in self.options else heed.attention
+        return call(self.q, self.k, self.v, return_lse=True, **self.options)
+
+    def backward(self):
+        g = self.gradients
+        heed.attention_backward(self.q, self.k, self.v, self.o, self.lse, self.d_o, dq=g.dq, dk=g.dk, dv=g.dv, **self.options)
+
+    def flops(self, what):
+        return 2 * self.pairs * (self.d + self.d_v) * (2.5 if what == "backward" else 1.0)
+
+    def error(self):
+        """Of some rows of the first head, as a part of the largest element; None for what has no short reference."""
+        if any(key in self.options for key in ("dropout_p", "cu_seqlens_q")):
+            return None
+        rows = slice(-64, None)
+        part = {key: value for key, value in self.options.items() if key in ("causal", "softcap", "window")}
+        for key in ("alibi_slopes", "sink"):
+            if key in self.options:
+                part[key] = self.options[key][:1].cpu().numpy()
+        for key in ("bias", "mask"):
+            if key in self.options:
+                x = self.options[key][:, :, rows].cpu()
+                part[key] = (x if key == "mask" else x.float()).numpy()
+        q, k, v = self.q[:1, rows, :1], self.k[:1, :, :1], self.v[:1, :, :1]
+        o, _ = heed.reference.attention(*(x.float().cpu().numpy() for x in (q, k, v)), **part)
+        got = self.o[:1, rows, :1].float().cpu().numpy()
+        return float(abs(got - o).max() / abs(o).max())
+
+
+def rows_for(d, sizes, device, dtype):
+    b, h, s = sizes
+    wide = dict(sizes=sizes, device=device, dtype=dtype)
+    mixed = lambda b, s: [s * part // 8 for part in (8, 1, 5, 2)][:b] + [s] * (b - 4)  # noqa: E731
+    for causal in (False, True):
+        base = {**wide, "causal": causal}
+        name = f"d{d} {'causal' if causal else 'full'}"
+        yield Row(name, d, **base)
+        yield Row(f"{name}, 4 query heads for each of K and V", d, h_k=h // 4, **base)
+        yield Row(f"{name}, group mode", d, lengths=lambda b, s: [s] * b, **base)
+        yield Row(f"{name}, group mode of lengths s, s/8, 5s/8, s/4", d, lengths=mixed, **base)
+        yield Row(f"{name}, ALiBi", d, alibi_slopes=True, **base)
+        yield Row(f"{name}, soft cap 30", d, softcap=30.0, **base)
+        yield Row(f"{name}, sink", d, sink=True, **base)
+        yield Row(f"{name}, dropout 0.1", d, dropout_p=0.1, **base)
+        yield Row(f"{name}, bias [1, 1, s, s]", d, bias=True, **base)
+        yield Row(f"{name}, boolean mask [1, 1, s, s]", d, mask=True, **base)
+        yield Row(f"{name}, deterministic", d, deterministic=True, **base)
+    yield Row(f"d{d}, window of {s // 4}, s = {4 * s}", d, s=4 * s, window=(s // 4 - 1, 0), **wide)
+    yield Row(f"d{d} causal, s = {4 * s}", d, s=4 * s, causal=True, **wide)
+
+
+def other_dims(sizes, device, dtype):
+    for causal in (False, True):
+        for d, d_v in ((96, 96), (192, 128), (192, 192), (256, 256)):
+            name = f"d{d}{'' if d == d_v else f'/{d_v}'} {'causal' if causal else 'full'}"
+            yield Row(name, d, d_v=d_v, sizes=sizes, device=device, dtype=dtype, causal=causal)
+
+
+def clock(function, device, launches):
+    """-> a function that runs it `launches` times and returns seconds for each."""
+    if device == "cpu":
+
+        def once():
+            begin = time.perf_counter()
+            function()
+            return time.perf_counter() - begin
+
+        return once
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        function()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for _ in range(launches):
+            function()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def replay():
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e-3 / launches
+
+    return replay
+
+
+def measure(rows, device, rounds):
+    """Each row's TFLOP/s, forward and backward."""
+    clocks = [(row, what, clock(getattr(row, what), device, 4)) for row in rows for what in ("forward", "backward")]
+    times = {(row.name, what): [] for row, what, _ in clocks}
+    for _, _, run in clocks:
+        run()
+    for _ in range(rounds):
+        for row, what, run in random.sample(clocks, len(clocks)):
+            times[row.name, what].append(run())
+    return {
+        row.name: {what: row.flops(what) / statistics.median(times[row.name, what]) / 1e12 for what in ("forward", "backward")}
+        for row in rows
+    }
+
+
+def table(results, errors):
+    lines = ["| problem | forward | of plain | backward | of plain | error |", "|---|---|---|---|---|---|"]
+    for name, speed in results.items():
+        plain = results.get(name.split(",")[0], speed)
+        part = {what: f"{speed[what] / plain[what]:.2f}" for what in speed}
+        error = "" if errors[name] is None else f"{errors[name]:.0e}"
+        lines.append(
+            f"| {name} | {speed['forward']:.0f} | {part['forward']} | {speed['backward']:.0f} | {part['backward']} | {error} |"
+        )
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--d", default="64,128")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--type", default="bf16", choices=("bf16", "f16"))
+    parser.add_argument("--json")
+    parser.add_argument("--markdown")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and not given.quick:
+        parser.error("there is no GPU to measure on; --quick shows on the CPU that everything runs.")
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[given.type]
+    sizes = (2, 4, 64) if given.quick else (4, 16, 4096)
+    rounds = 1 if given.quick else given.rounds
+    allowed = {"bf16": 2e-2, "f16": 3e-3}[given.type]
+
+    results, errors = {}, {}
+    groups = [lambda d=d: rows_for(int(d), sizes, device, dtype) for d in given.d.split(",")]
+    for group in [*groups, lambda: other_dims(sizes, device, dtype)]:
+        rows = list(group())
+        for row in rows:
+            errors[row.name] = row.error()
+            if errors[row.name] is not None and not errors[row.name] < allowed:
+                raise SystemExit(f"{row.name}: wrong, its error is {errors[row.name]}")
+        results |= measure(rows, device, rounds)
+        del rows
+        if device == "cuda":
+            torch.cuda.empty_cache()
+
+    about = machine(device)
+    text = [f"# What features cost: {about['device']}", "", f"`{about['command']}`, {about['date']}; {given.type}, TFLOP/s.", ""]
+    text += table(results, errors)
+    print("\n".join(text))
+    if given.markdown:
+        with open(given.markdown, "w") as file:
+            file.write("\n".join(text) + "\n")
+    if given.json:
+        with open(given.json, "w") as file:
+            json.dump({"machine": about, "results": results, "errors": errors}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
