@@ -23,6 +23,12 @@ struct BackwardJob {
 /// Keys whose K, V, dK and dV a piece holds at a time: a few blocks, which fit the second-level cache.
 inline constexpr int32_t kBackwardChunk = 4 * kKeyBlock;
 
+/// Where gradients of scores are added up.
+struct ScoreSums {
+  double* sums = nullptr;    ///< [keys of the chunk][strip]
+  bool by_distance = false;  ///< each times the distance of its query and key, as ALiBi counts it
+};
+
 /// The products of one ISA level and arithmetic unit. A piece calls begin for a chunk of keys [first, first + keys),
 /// add for each query head that shares them, and end; `scratch` carries everything from one to the next.
 struct BackwardUnit {
@@ -33,6 +39,11 @@ struct BackwardUnit {
   void (*add)(const BackwardJob&, int32_t first, int32_t keys, float* dq, bool fresh, void* scratch) = nullptr;
   /// Writes dK and dV.
   void (*end)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
+  /// For dBias and dSlopes: takes in K and V of a chunk,
+  void (*take_keys)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
+  /// and adds the gradients of its scores, as they are behind soft cap and bias, for at most a strip of rows.
+  void (*add_scores)(const BackwardJob&, int64_t first_row, int32_t rows, int32_t first, int32_t keys, const ScoreSums&,
+                     void* scratch) = nullptr;
 };
 
 /// The backward kernels of one ISA level. A unit of null functions: that level has no such one.

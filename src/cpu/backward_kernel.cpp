@@ -114,10 +114,11 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
  private:
   /// Slices of the workspace.
   struct Layout {
-    std::size_t delta = 0;    ///< D of every row
-    std::size_t strips = 0;   ///< number of the first strip of each batch entry
-    std::size_t dq = 0;       ///< [columns][heads][strips] of dQ
-    std::size_t scratch = 0;  ///< of each worker
+    std::size_t delta = 0;       ///< D of every row
+    std::size_t strips = 0;      ///< number of the first strip of each batch entry
+    std::size_t dq = 0;          ///< [columns][heads][strips] of dQ
+    std::size_t scratch = 0;     ///< of each worker
+    std::size_t score_sums = 0;  ///< within it: where dBias and dSlopes are summed
     std::size_t scratch_stride = 0, total = 0;
     std::int64_t columns = 1, most_strips = 0, strip_floats = 0;
   };
@@ -135,8 +136,10 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     layout.scratch = layout.dq + align_up(static_cast<std::size_t>(layout.columns * problem.heads_q() *
                                                                    layout.most_strips * layout.strip_floats) *
                                           sizeof(float));
-    const std::size_t rows_scratch = static_cast<std::size_t>((kBackwardKeys + 1) * (d + d_v)) * sizeof(float);
-    layout.scratch_stride = align_up(std::max(functions_.unit->scratch_bytes(d, d_v), rows_scratch));
+    layout.score_sums = align_up(functions_.unit->scratch_bytes(d, d_v));
+    layout.scratch_stride = layout.score_sums;
+    if (problem.dbias() || problem.dslopes())
+      layout.scratch_stride += static_cast<std::size_t>(kBackwardChunk * strip) * sizeof(double);
     layout.total = layout.scratch + layout.scratch_stride * static_cast<std::size_t>(threads);
     return layout;
   }
@@ -172,7 +175,11 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
             });
       }
       if (problem_.dbias() || problem_.dslopes())
-        write_bias_and_slope_gradients(call_, jobs_, [this](int worker) { return rows_scratch(worker); });
+        write_bias_and_slope_gradients(call_, jobs_,
+                                       {.unit = kernel_.functions_.unit,
+                                        .strip = strip(),
+                                        .scratch = [this](int worker) { return scratch(worker); },
+                                        .sums = [this](int worker) { return score_sums(worker); }});
       if (problem_.dsink()) write_sink_gradient(call_, jobs_);
     }
 
@@ -186,16 +193,8 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     void* scratch(int worker) const {
       return call_.workspace.data() + layout_.scratch + layout_.scratch_stride * static_cast<std::size_t>(worker);
     }
-    std::pair<BackwardBlock, BackwardRow> rows_scratch(int worker) const {
-      auto* const memory = static_cast<float*>(scratch(worker));
-      const std::int64_t d = problem_.d(), d_v = problem_.d_v();
-      BackwardBlock block;
-      BackwardRow row;
-      block.k = memory;
-      block.v = block.k + kBackwardKeys * d;
-      row.q = block.v + kBackwardKeys * d_v;
-      row.d_o = row.q + d;
-      return {block, row};
+    double* score_sums(int worker) const {
+      return reinterpret_cast<double*>(static_cast<std::byte*>(scratch(worker)) + layout_.score_sums);
     }
 
     /// Calls f(job, batch, head, first row, rows) for a few strips at a time, and then for each of them.

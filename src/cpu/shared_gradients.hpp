@@ -1,21 +1,24 @@
 #pragma once
 
 #include "cpu/backward_jobs.hpp"
-#include "cpu/backward_rows.hpp"
 
 #include <functional>
-#include <utility>
 
 /// Gradients of what many rows share: each element is summed by one piece, in the order of batch, heads and rows, so
 /// that it is the same for every number of threads.
 namespace heed::cpu {
 
-/// Room for a block and a row of one worker.
-using BlockAndRow = std::function<std::pair<BackwardBlock, BackwardRow>(int worker)>;
+/// What computes the gradients of scores, and the memory of a worker.
+struct ScoreGradients {
+  const BackwardUnit* unit = nullptr;
+  std::int64_t strip = 0;
+  std::function<void*(int worker)> scratch;  ///< of the unit
+  std::function<double*(int worker)> sums;   ///< [kBackwardChunk][strip]
+};
 
 /// dBias and dSlopes, as far as they are asked for: every element of them. Needs D.
 void write_bias_and_slope_gradients(const dispatch::BackwardCall& call, const BackwardJobs& jobs,
-                                    const BlockAndRow& scratch);
+                                    const ScoreGradients& scores);
 
 /// dSink. Needs D.
 void write_sink_gradient(const dispatch::BackwardCall& call, const BackwardJobs& jobs);

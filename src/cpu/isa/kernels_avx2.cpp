@@ -22,7 +22,7 @@ const BackwardKernels kBackwardAvx2 = {
     .delta = avx2::delta,
     .finish_dq = avx2::finish_dq,
     .f32 = {avx2::Backward<false>::scratch_bytes, avx2::Backward<false>::begin, avx2::Backward<false>::add,
-            avx2::Backward<false>::end},
+            avx2::Backward<false>::end, avx2::Backward<false>::take_keys, avx2::Backward<false>::add_scores},
 };
 
 }  // namespace heed::cpu

@@ -22,7 +22,8 @@ const BackwardKernels kBackwardAvx512Bf16 = {
     .delta = avx512bf16::delta,
     .finish_dq = avx512bf16::finish_dq,
     .dot = {avx512bf16::Backward<true>::scratch_bytes, avx512bf16::Backward<true>::begin,
-            avx512bf16::Backward<true>::add, avx512bf16::Backward<true>::end},
+            avx512bf16::Backward<true>::add, avx512bf16::Backward<true>::end, avx512bf16::Backward<true>::take_keys,
+            avx512bf16::Backward<true>::add_scores},
 };
 
 }  // namespace heed::cpu

@@ -22,7 +22,8 @@ const BackwardKernels kBackwardBaseline = {
     .delta = baseline::delta,
     .finish_dq = baseline::finish_dq,
     .f32 = {baseline::Backward<false>::scratch_bytes, baseline::Backward<false>::begin, baseline::Backward<false>::add,
-            baseline::Backward<false>::end},
+            baseline::Backward<false>::end, baseline::Backward<false>::take_keys,
+            baseline::Backward<false>::add_scores},
 };
 
 }  // namespace heed::cpu

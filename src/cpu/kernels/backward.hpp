@@ -198,6 +198,13 @@ class Backward {
   static void end(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
     Backward(job, memory).end_chunk(first, keys);
   }
+  static void take_keys(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
+    Backward(job, memory).load_chunk(first, keys);
+  }
+  static void add_scores(const BackwardJob& job, int64_t row, int32_t rows, int32_t first, int32_t keys,
+                         const ScoreSums& to, void* memory) {
+    Backward(job, memory).add_score_gradients(row, rows, first, keys, to);
+  }
 
  private:
   Backward(const BackwardJob& job, void* memory)
@@ -213,11 +220,17 @@ class Backward {
     factor_ = Dot && !features_ ? (job.forward.scale < 0 ? -job.forward.scale : job.forward.scale) * kLog2e : 1.f;
   }
 
-  void begin_chunk(int first, int keys) {
+  void load_chunk(int first, int keys) {
     const ForwardJob& job = job_.forward;
     const int padded = round_up(keys, Unit::kKeyStep);
     pack_rows<Dot>(job.k, job.d, first, keys, padded, words_, scratch_.k);
     pack_rows<Dot>(job.v, job.d_v, first, keys, padded, words_v_, scratch_.v);
+  }
+
+  void begin_chunk(int first, int keys) {
+    load_chunk(first, keys);
+    const ForwardJob& job = job_.forward;
+    const int padded = round_up(keys, Unit::kKeyStep);
     ForwardJob k_as_values = job;
     k_as_values.v = job.k;
     k_as_values.d_v = job.d;
@@ -243,7 +256,8 @@ class Backward {
     }
   }
 
-  void add_strip(int64_t row, int rows, int first, int keys) {
+  /// What the products with K and V need of a strip whose windows are set.
+  void load_strip(int64_t row, int rows) {
     const ForwardJob& job = job_.forward;
     scratch_.sums->set(job_, row, rows);
     if (features_) scratch_.lanes->set(job, row, rows);
@@ -252,6 +266,11 @@ class Backward {
     d_o_as_queries.d = job.d_v;
     pack_queries<Dot>(job, row, rows, query_scale_, words_, scratch_.q_columns);
     pack_queries<Dot>(d_o_as_queries, row, rows, 1.f, words_v_, scratch_.do_columns);
+  }
+
+  void add_strip(int64_t row, int rows, int first, int keys) {
+    load_strip(row, rows);
+    const ForwardJob& job = job_.forward;
 #ifdef __AVX512BF16__
     if constexpr (Dot) {
       pack_row_pairs(job.q, job.d, row, rows, pitch_, scratch_.q_rows);
@@ -268,22 +287,29 @@ class Backward {
       add_block(row, rows, first, block, smaller(kKeyBlock, keys - block * kKeyBlock));
   }
 
-  void add_block(int64_t row, int rows, int chunk, int block, int keys) {
+  /// Of a block the keys that some query of the strip sees, in whole groups.
+  struct Seen {
+    int low, count, there;  // counted from the block's first key; padded and real keys
+    long at;                // counted from the chunk's first key
+  };
+
+  /// P of the keys that are seen into s, dS into dp; none are: false.
+  bool score_block(int64_t row, int rows, int chunk, int block, int keys, bool before_cap, Seen& seen) {
     const ForwardJob& job = job_.forward;
     const StripWindows& windows = *scratch_.windows;
     const int first = chunk + block * kKeyBlock, padded = round_up(keys, Unit::kKeyStep);
-    if (!windows.sees(first, keys)) return;
-    // Of the block the keys that some query sees, in whole groups.
+    if (!windows.sees(first, keys)) return false;
     int low = 0, high = padded;
     if (windows.last_sink <= first) {
       low = larger(0, windows.first - first) / Unit::kKeyStep * Unit::kKeyStep;
       high = smaller(padded, round_up(windows.last - first, Unit::kKeyStep));
     }
     const int begin = first + low, count = high - low, there = smaller(keys, high) - low;
-    if (there <= 0) return;
-    if (job.has_bit_masks() && !gather_mask_bits(job, row, rows, begin, there, *scratch_.mask_bits)) return;
+    if (there <= 0) return false;
+    if (job.has_bit_masks() && !gather_mask_bits(job, row, rows, begin, there, *scratch_.mask_bits)) return false;
 
     const long at = static_cast<long>(block) * kKeyBlock + low;
+    seen = {low, count, there, at};
     Unit::scores(kVectors, scratch_.k + at * words_, words_, scratch_.q_columns, scratch_.s, count, words_);
     Unit::scores(kVectors, scratch_.v + at * words_v_, words_v_, scratch_.do_columns, scratch_.dp, count, words_v_);
     const bool all_visible = windows.sees_all(begin, count) && there == count;
@@ -299,15 +325,47 @@ class Backward {
                  .lanes = features_ ? scratch_.lanes : nullptr,
                  .bias = job.bias.data != nullptr ? scratch_.bias : nullptr,
                  .sums = scratch_.sums,
-                 .factor = factor_},
+                 .factor = factor_,
+                 .before_cap = before_cap},
                 begin, count, scratch_.s, scratch_.dp);
     }
-    if (scratch_.finite[block] && rows_finite_) {
-      add_products(block, low, count, padded, at);
-    } else {
-      add_dq_carefully(job, scratch_.dp, begin, there, scratch_.dq);
-      add_outer_carefully(scratch_.s, job_.d_o, job.d_v, row, rows, scratch_.dv + at * pitch_v_, pitch_v_, there);
-      add_outer_carefully(scratch_.dp, job.q, job.d, row, rows, scratch_.dk + at * pitch_, pitch_, there);
+    return true;
+  }
+
+  void add_block(int64_t row, int rows, int chunk, int block, int keys) {
+    Seen seen;
+    if (!score_block(row, rows, chunk, block, keys, /*before_cap=*/false, seen)) return;
+    if (scratch_.finite[block] && rows_finite_)
+      return add_products(block, seen.low, seen.count, round_up(keys, Unit::kKeyStep), seen.at);
+    const ForwardJob& job = job_.forward;
+    add_dq_carefully(job, scratch_.dp, chunk + static_cast<int>(seen.at), seen.there, scratch_.dq);
+    add_outer_carefully(scratch_.s, job_.d_o, job.d_v, row, rows, scratch_.dv + seen.at * pitch_v_, pitch_v_,
+                        seen.there);
+    add_outer_carefully(scratch_.dp, job.q, job.d, row, rows, scratch_.dk + seen.at * pitch_, pitch_, seen.there);
+  }
+
+  void add_score_gradients(int64_t row, int rows, int first, int keys, const ScoreSums& to) {
+    scratch_.windows->set(job_.forward, row, rows);
+    if (!scratch_.windows->sees(first, keys)) return;
+    load_strip(row, rows);
+    for (int block = 0; block * kKeyBlock < keys; ++block) {
+      Seen seen;
+      if (!score_block(row, rows, first, block, smaller(kKeyBlock, keys - block * kKeyBlock), /*before_cap=*/true,
+                       seen))
+        continue;
+      for (int key = 0; key < seen.there; ++key) {
+        const float* const ds = scratch_.dp + static_cast<long>(key) * kStrip;
+        double* const sums = to.sums + (seen.at + key) * kStrip;
+        if (!to.by_distance) {
+          for (int r = 0; r < kStrip; ++r) sums[r] += static_cast<double>(ds[r]);
+          continue;
+        }
+        const int j = first + static_cast<int>(seen.at) + key;
+        for (int r = 0; r < kStrip; ++r) {
+          const int distance = scratch_.lanes->diagonal[r] - j;
+          sums[r] += static_cast<double>(ds[r]) * static_cast<double>(distance < 0 ? -distance : distance);
+        }
+      }
     }
   }
 

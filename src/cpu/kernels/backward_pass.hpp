@@ -44,6 +44,7 @@ struct GradientPass {
   const float* bias;            // [keys][kStrip] or null
   const StripSums* sums;
   float factor;
+  bool before_cap;  // dS is the gradient of the scores behind the soft cap, not before it
 };
 
 /// plain_gradients() with all that can be done to a score. A pair that is hidden gets 0 in both, whatever its score.
@@ -61,7 +62,7 @@ HEED_NOINLINE void gradients(const GradientPass& pass, int first, int keys, floa
         if (cap > 0) {
           const F t = tanh(mul(x, broadcast(inverse_cap)));
           x = mul(t, broadcast(cap));
-          slope = sub(broadcast(1.f), mul(t, t));
+          if (!pass.before_cap) slope = sub(broadcast(1.f), mul(t, t));
         }
         if (pass.bias != nullptr) x = add(x, load(pass.bias + at));
         if (job.slopes != nullptr) {
