@@ -209,17 +209,20 @@ class BackwardPoint(Point):
             raise SystemExit(f"wrong: {self.facts}: error {max(errors):.2e}, {max(others):.2e} from {peer}")
 
 
+def over_best(row, names):
+    return row["heed"] / max(row[n] for n in names if n in row and n != "heed" and not n.startswith("experiment"))
+
+
 def table(rows, names):
     lines = ["| d | causal | s | " + " | ".join(names) + " | heed / cuDNN | heed / best | error | kernel |"]
     lines.append("|" + "---|" * (len(names) + 7))
     for row in rows:
-        best = max(row[n] for n in names if n != "heed" and not n.startswith("experiment"))
-        cells = [f"{row[n]:.0f}" for n in names]
+        cells = [f"{row[n]:.0f}" if n in row else "" for n in names]
         over = f"{row['heed'] / row['cudnn']:.3f}" if "cudnn" in row else "-"
         lines.append(
             f"| {row['d']} | {row['causal']} | {row['s']} | "
             + " | ".join(cells)
-            + f" | {over} | {row['heed'] / best:.3f} | {row['error']:.1e} | {row['kernel'].split('/')[-1]} |"
+            + f" | {over} | {over_best(row, names):.3f} | {row['error']:.1e} | {row['kernel'].split('/')[-1]} |"
         )
     return "\n".join(lines)
 
@@ -264,12 +267,17 @@ def main():
                 print(rows[-1], flush=True)
                 del point
                 torch.cuda.empty_cache()
-    names = [n for n in rows[0] if n not in ("d", "causal", "s", "b", "h", "kernel", "error")]
-    text = table(rows, names) + "\n\nGeometric means of heed over each: "
-    text += ", ".join(f"{n} {mean([r['heed'] / r[n] for r in rows]):.3f}" for n in names if n != "heed")
+    facts = ("d", "causal", "s", "b", "h", "kernel", "error")
+    names = list(dict.fromkeys(n for row in rows for n in row if n not in facts))  # a peer may lack some head dims
+
+    def means(part):
+        over = {n: [r["heed"] / r[n] for r in part if n in r] for n in names if n != "heed"}
+        over["the best"] = [over_best(r, names) for r in part]
+        return ", ".join(f"{n} {mean(values):.3f}" for n, values in over.items() if values)
+
+    text = table(rows, names) + "\n\nGeometric means of heed over each: " + means(rows)
     for d in options.d:
-        part = [r for r in rows if r["d"] == d]
-        text += f"\nd{d}: " + ", ".join(f"{n} {mean([r['heed'] / r[n] for r in part]):.3f}" for n in names if n != "heed")
+        text += f"\nd{d}: " + means([r for r in rows if r["d"] == d])
     machine = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,

@@ -13,6 +13,8 @@ import json
 import random
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from machine import machine
@@ -94,26 +96,26 @@ def rows_for(d, sizes, device, dtype):
     for causal in (False, True):
         base = {**wide, "causal": causal}
         name = f"d{d} {'causal' if causal else 'full'}"
-        yield Row(name, d, **base)
-        yield Row(f"{name}, 4 query heads for each of K and V", d, h_k=h // 4, **base)
-        yield Row(f"{name}, group mode", d, lengths=lambda b, s: [s] * b, **base)
-        yield Row(f"{name}, group mode of lengths s, s/8, 5s/8, s/4", d, lengths=mixed, **base)
-        yield Row(f"{name}, ALiBi", d, alibi_slopes=True, **base)
-        yield Row(f"{name}, soft cap 30", d, softcap=30.0, **base)
-        yield Row(f"{name}, sink", d, sink=True, **base)
-        yield Row(f"{name}, dropout 0.1", d, dropout_p=0.1, **base)
-        yield Row(f"{name}, bias [1, 1, s, s]", d, bias=True, **base)
-        yield Row(f"{name}, boolean mask [1, 1, s, s]", d, mask=True, **base)
-        yield Row(f"{name}, deterministic", d, deterministic=True, **base)
-    yield Row(f"d{d}, window of {s // 4}, s = {4 * s}", d, s=4 * s, window=(s // 4 - 1, 0), **wide)
-    yield Row(f"d{d} causal, s = {4 * s}", d, s=4 * s, causal=True, **wide)
+        yield partial(Row, name, d, **base)
+        yield partial(Row, f"{name}, 4 query heads for each of K and V", d, h_k=h // 4, **base)
+        yield partial(Row, f"{name}, group mode", d, lengths=lambda b, s: [s] * b, **base)
+        yield partial(Row, f"{name}, group mode of lengths s, s/8, 5s/8, s/4", d, lengths=mixed, **base)
+        yield partial(Row, f"{name}, ALiBi", d, alibi_slopes=True, **base)
+        yield partial(Row, f"{name}, soft cap 30", d, softcap=30.0, **base)
+        yield partial(Row, f"{name}, sink", d, sink=True, **base)
+        yield partial(Row, f"{name}, dropout 0.1", d, dropout_p=0.1, **base)
+        yield partial(Row, f"{name}, bias [1, 1, s, s]", d, bias=True, **base)
+        yield partial(Row, f"{name}, boolean mask [1, 1, s, s]", d, mask=True, **base)
+        yield partial(Row, f"{name}, deterministic", d, deterministic=True, **base)
+    yield partial(Row, f"d{d}, window of {s // 4}, s = {4 * s}", d, s=4 * s, window=(s // 4 - 1, 0), **wide)
+    yield partial(Row, f"d{d} causal, s = {4 * s}", d, s=4 * s, causal=True, **wide)
 
 
 def other_dims(sizes, device, dtype):
     for causal in (False, True):
         for d, d_v in ((96, 96), (192, 128), (192, 192), (256, 256)):
             name = f"d{d}{'' if d == d_v else f'/{d_v}'} {'causal' if causal else 'full'}"
-            yield Row(name, d, d_v=d_v, sizes=sizes, device=device, dtype=dtype, causal=causal)
+            yield partial(Row, name, d, d_v=d_v, sizes=sizes, device=device, dtype=dtype, causal=causal)
 
 
 def clock(function, device, launches):
@@ -193,7 +195,8 @@ def main():
     results, errors = {}, {}
     groups = [lambda d=d: rows_for(int(d), sizes, device, dtype) for d in given.d.split(",")]
     for group in [*groups, lambda: other_dims(sizes, device, dtype)]:
-        rows = list(group())
+        with ThreadPoolExecutor() as pool:  # kernels are compiled at the first call
+            rows = list(pool.map(lambda make: make(), group()))
         for row in rows:
             errors[row.name] = row.error()
             if errors[row.name] is not None and not errors[row.name] < allowed:
