@@ -85,6 +85,7 @@ void add_features(std::vector<Problem>& list, const std::vector<Problem>& plain)
     return p.mask(Mask::window(1024, 0, 4)).alibi(Alibi::per_head).bias(bias32).dropout(0.1).soft_cap(30).sink(true);
   });
   add_changed(list, plain, [](Problem p) { return p.output_type(DataType::f32); });
+  add_changed(list, plain, [](Problem p) { return p.output_type(DataType::bf16); });
   add_changed(list, plain, [](Problem p) { return p.type(DataType::f32).output_type(DataType::f32); });
   add_changed(list, plain, [](Problem p) { return p.aligned(false); });
 }

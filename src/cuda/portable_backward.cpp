@@ -71,8 +71,11 @@ int row_bytes(const Problem& problem, std::initializer_list<Operand> operands) {
 }
 
 /// What products are computed in.
+/// A dO of f16 beside bf16, or the other way round: neither holds all numbers of the other.
 kernels::Element product_type(const Problem& problem) {
-  return problem.math() == Math::accurate ? kernels::Element::f32 : element_of(problem.type());
+  const bool both_16_bits = bits(problem.type()) == 16 && bits(problem.output_type()) == 16;
+  const bool differ = both_16_bits && problem.type() != problem.output_type();
+  return problem.math() == Math::accurate || differ ? kernels::Element::f32 : element_of(problem.type());
 }
 
 std::string_view purpose(BackwardPart part) {

@@ -10,7 +10,7 @@ namespace heed::oracle {
 /// How strongly roundings move a row of O, to first order; the largest over its elements e.
 struct Noise {
   /// sqrt(sum_j (P[j] V[j, e])^2): relative errors r of the weights, independent of each other, move it by r times
-  /// this.
+  /// this. Of f16, weights below its smallest normal number count as that number.
   double of_weights = 0;
   /// sum_j P[j] (1 + |S[j]|) |V[j, e] - O[e]|: relative errors r of the logits (their sums are of size 1 at least) move
   /// it by at most r times this. What all logits share cancels here as it does in the softmax. (With a sink the LSE is

@@ -195,6 +195,9 @@ class RowComputer {
     const auto size = [](Real logit) { return std::min(std::abs(logit), Real{200}); };
     // A weight beside a sink is as good as the sink's logit and its own.
     const Real least = 1 + (args_.sink.given() ? size(lse_) : 0);
+    // Below the smallest normal number of f16 (the largest weight is 1) what is lost of a weight grows no smaller.
+    const Real smallest =
+        args_.q.type == DataType::f16 ? static_cast<Real>(0x1p-14 / (1 - args_.dropout.p)) / sum_ : Real{0};
     const auto elements = static_cast<std::size_t>(d_v_);
     squares_.assign(elements, Real{0});
     distances_.assign(elements, Real{0});
@@ -207,7 +210,8 @@ class RowComputer {
         const Real weight = p[j] / sum_, error = weight * (least + size(s[j]));
         const Real* const v = head.v_row(j);
         const Real common = args_.dropout.p > 0 ? 0 : 1 / sum_;  // of what is dropped there is no difference
-        for (std::size_t e = 0; e < elements; ++e) squares_[e] += (weight * v[e]) * (weight * v[e]);
+        const Real rounded = std::max(weight, smallest);
+        for (std::size_t e = 0; e < elements; ++e) squares_[e] += (rounded * v[e]) * (rounded * v[e]);
         for (std::size_t e = 0; e < elements; ++e) distances_[e] += error * std::abs(v[e] - output_[e] * common);
       }
     if (args_.dropout.p > 0)

@@ -89,6 +89,19 @@ BACKWARD(gradients_of_every_type_and_head_dim_are_right) {
       }
 }
 
+BACKWARD(an_output_of_another_type_has_the_right_gradients) {
+  for (const DataType type : {f32, f16, bf16})
+    for (const DataType output : {f32, f16, bf16})
+      for (const auto& [d, d_v] : {std::pair{64, 64}, std::pair{37, 21}}) {
+        if (type == output) continue;
+        Case c = small_backward();
+        c.type = type, c.output_type = output, c.d = d, c.d_v = d_v;
+        c.bias = BiasSpec{f32, {.head = true, .query = true}};
+        c.dbias = f32;
+        expect_matches_oracle(c);
+      }
+}
+
 BACKWARD(gradients_around_the_edges_of_tiles_are_right) {
   for (const std::int64_t s_q : {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 200})
     for (const std::int64_t s_k : {0, 1, 5, 64, 65, 128, 130, 191}) {
