@@ -19,6 +19,7 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -337,7 +338,7 @@ def main():
             print("  ".join(f"{cell:<34}" if n == 0 else f"{cell:>9}" for n, cell in enumerate(cells(result))), flush=True)
         heed.close()
     report = {
-        "command": "python bench/compare_torch.py " + " ".join(sys.argv[1:]),
+        "command": "python bench/compare_torch.py " + shlex.join(sys.argv[1:]),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "cpu": cpu_model(),
         "processors": len(os.sched_getaffinity(0)),

@@ -53,17 +53,17 @@ class Rows {
         words_(Dot ? (job.d + 1) / 2 : job.d),
         q_stride_(round_up(words_, kLanes)),
         columns_(RowsScratch::columns(job.d_v)),
-        block_(keys_per_block(job)),
+        block_(keys_per_block(job, part.rows)),
         features_(job.has_score_features()) {
     RowsScratch::carve(scratch_, static_cast<char*>(memory), job.d, job.d_v);
   }
 
-  /// As many keys that their K, and their V, leave room in a first-level cache of 32 KiB: rows that do not fit the
-  /// registers read them a second time.
-  static int keys_per_block(const ForwardJob& job) {
+  /// Rows that do not share one pass over V read it again: of as many keys as leave room in a first-level cache of 32
+  /// KiB.
+  static int keys_per_block(const ForwardJob& job, int rows) {
     constexpr long kBytes = 8192;
     const long row = larger(job.d, job.d_v) * size_of(job.k.type);
-    return row * kRowsBlock <= kBytes ? kRowsBlock : kRowsBlock / 2;
+    return rows <= kValueRows || row * kRowsBlock <= kBytes ? kRowsBlock : kRowsBlock / 2;
   }
 
   void compute() {
@@ -144,16 +144,16 @@ class Rows {
         with_key_type([&]<int Type>() __attribute__((always_inline)) {
           HEED_UNROLL for (int a = 0; a < 4; a += 2) {
             int w = 0;
-            for (; w + kVectorsAtOnce <= whole; w += kVectorsAtOnce)
-              multiply<R, kVectorsAtOnce>(
-                  sum, a, q + w * kLanes, [&](int i, int v) __attribute__((always_inline)) {
-                    return load_whole<Type>(from[i], (w + v) * kLanes);
-                  });
-            for (; w < whole; ++w)
-              multiply<R, 1>(
-                  sum, a, q + w * kLanes, [&](int i, int) __attribute__((always_inline)) {
-                    return load_whole<Type>(from[i], w * kLanes);
-                  });
+            const auto multiply_all = [&]<int N>() __attribute__((always_inline)) {
+              for (; w + N <= whole; w += N)
+                multiply<R, N>(
+                    sum, a, q + w * kLanes, [&](int i, int v) __attribute__((always_inline)) {
+                      return load_whole<Type>(from[i], (w + v) * kLanes);
+                    });
+            };
+            if constexpr (R <= 2) multiply_all.template operator()<2 * kVectorsAtOnce>();
+            multiply_all.template operator()<kVectorsAtOnce>();
+            multiply_all.template operator()<1>();
           }
         });
         if (whole * kLanes < words_)
