@@ -76,6 +76,15 @@ Functions functions_of(const BackwardAlgorithm& algorithm) {
 std::size_t align_up(std::size_t n) { return (n + 127) / 128 * 128; }
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// Below it other threads take longer to wake than they would save. Results are the same for every number of them.
+bool worth_waking_threads(const Problem& problem) {
+  constexpr double kMultiplications = 1e6;
+  const double rows = problem.mode() == Mode::group ? static_cast<double>(problem.total_q())
+                                                    : static_cast<double>(problem.batch() * problem.s_q());
+  return rows * static_cast<double>(problem.heads_q() * problem.s_k()) * 5 * static_cast<double>(problem.d()) >
+         kMultiplications;
+}
+
 /// Into how many columns the keys of each head are cut, so that a few heads keep many threads busy. Each column sums up
 /// a dQ of its own, and the columns are added in their order. By the problem alone, never by the threads: it shows in
 /// the last bits.
@@ -109,7 +118,14 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     return list;
   }
 
-  void run(const BackwardCall& call) const override { Run(*this, call).all(); }
+  void run(const BackwardCall& call) const override {
+    if (!worth_waking_threads(call.problem)) {
+      SerialExecutor alone;
+      Run(*this, {call.problem, call.args, call.workspace, alone, call.threads, call.prepared, call.stream}).all();
+      return;
+    }
+    Run(*this, call).all();
+  }
 
  private:
   /// Slices of the workspace.
