@@ -249,8 +249,10 @@ class BackwardJudge {
     const bool rounds = case_.type != DataType::f32 && case_.math == Math::fast;
     const double of_weights = (rounds ? 1.5 * rounding_unit(case_.type) : 8 * kF32) * spread;
     // What moves all weights together: an LSE in other units is rounded once more, and equal rows have equal errors.
-    const double of_lse =
-        kF32 * (2 + 0.5 * std::sqrt(static_cast<double>(case_.d))) * (1 + largest_lse_) * bucket.largest;
+    // Where all elements are equal, so are the roundings of a logit's d terms, and add up instead of averaging out.
+    const auto terms = static_cast<double>(case_.d);
+    const double roundings = 0.5 * (case_.distribution == Distribution::equal ? terms : std::sqrt(terms));
+    const double of_lse = kF32 * (2 + roundings) * (1 + largest_lse_) * bucket.largest;
     double of_sums = 0;
     if (name == "dq" && case_.dq_in_16_bits) {
       constexpr double kKeysPerSum = 16;  // an engine may round after every so many keys
