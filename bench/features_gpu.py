@@ -10,17 +10,17 @@ passes apart, replayed in rounds of random order; medians, in TFLOP/s of the pai
 
 import argparse
 import json
-import random
-import statistics
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
+from contest import TYPES, cpu_times, gpu_times
 from machine import machine
 
 import heed
 import heed.reference
+
+PASSES = ("forward", "backward")
 
 
 class Row:
@@ -118,49 +118,18 @@ def other_dims(sizes, device, dtype):
             yield partial(Row, name, d, d_v=d_v, sizes=sizes, device=device, dtype=dtype, causal=causal)
 
 
-def clock(function, device, launches):
-    """-> a function that runs it `launches` times and returns seconds for each."""
-    if device == "cpu":
-
-        def once():
-            begin = time.perf_counter()
-            function()
-            return time.perf_counter() - begin
-
-        return once
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for _ in range(launches):
-            function()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def replay():
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1e-3 / launches
-
-    return replay
-
-
 def measure(rows, device, rounds):
     """Each row's TFLOP/s, forward and backward."""
-    clocks = [(row, what, clock(getattr(row, what), device, 4)) for row in rows for what in ("forward", "backward")]
-    times = {(row.name, what): [] for row, what, _ in clocks}
-    for _, _, run in clocks:
-        run()
-    for _ in range(rounds):
-        for row, what, run in random.sample(clocks, len(clocks)):
-            times[row.name, what].append(run())
-    return {
-        row.name: {what: row.flops(what) / statistics.median(times[row.name, what]) / 1e12 for what in ("forward", "backward")}
-        for row in rows
-    }
+    runs = {(row, what): getattr(row, what) for row in rows for what in PASSES}
+    if device == "cuda":
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            times = gpu_times(runs, rounds, stream)
+        torch.cuda.synchronize()
+    else:
+        times = cpu_times(runs, rounds)
+    return {row.name: {what: row.flops(what) / times[row, what][0] / 1e12 for what in PASSES} for row in rows}
 
 
 def table(results, errors):
@@ -187,7 +156,7 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not given.quick:
         parser.error("there is no GPU to measure on; --quick shows on the CPU that everything runs.")
-    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[given.type]
+    dtype = TYPES[given.type]
     sizes = (2, 4, 64) if given.quick else (4, 16, 4096)
     rounds = 1 if given.quick else given.rounds
     allowed = {"bf16": 2e-2, "f16": 3e-3}[given.type]

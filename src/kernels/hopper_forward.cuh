@@ -7,6 +7,7 @@
 #pragma once
 
 #include "forward_features.cuh"
+#include "forward_scores.cuh"
 #include "hopper_config.h"
 #include "hopper_copies.cuh"
 #include "hopper_products.cuh"

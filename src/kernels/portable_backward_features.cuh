@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backward_params.h"
-#include "forward_features.cuh"
+#include "forward_scores.cuh"
 #include "portable_backward_config.h"
 #include "portable_tiles.cuh"
 

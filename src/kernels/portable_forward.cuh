@@ -7,6 +7,7 @@
 #pragma once
 
 #include "forward_features.cuh"
+#include "forward_scores.cuh"
 #include "portable_config.h"
 #include "portable_schedule.cuh"
 #include "portable_tiles.cuh"

@@ -1,4 +1,4 @@
-"""bench/compare.py and bench/host_cost.py run, are right, and write what they promise; so do the pictures."""
+"""bench/compare.py, bench/host_cost.py and bench/features_gpu.py run, are right, and write what they promise; so do the pictures."""
 
 import importlib.util
 import json
@@ -83,6 +83,16 @@ def test_the_cost_of_a_call_is_measured(tmp_path):
     assert [row["goal_us"] for row in rows if row["goal_us"]] == [10.0]
     table = (tmp_path / "h.md").read_text().splitlines()
     assert sum(line.startswith(("| cpu |", "| numpy |")) for line in table) == len(rows)
+
+
+def test_the_cost_of_features_is_measured(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    done = run("features_gpu.py", "--quick", "--d=64", f"--json={tmp_path}/f.json", f"--markdown={tmp_path}/f.md")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "f.json").read_text())
+    assert {"d64 full", "d64 causal, ALiBi", "d192/128 causal"} <= set(record["results"])
+    assert all(each["forward"] > 0 and each["backward"] > 0 for each in record["results"].values())
+    assert (tmp_path / "f.md").read_text() in done.stdout
 
 
 def test_tritons_tutorial_takes_part_where_its_file_is_named(tmp_path, monkeypatch):
