@@ -99,19 +99,30 @@ constexpr std::array kLines{
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Heads that are in flight together: docs/kernels/log.md, "Backward". Under a right mask the longest tiles of a
-/// section come first. Where tiles add to dQ in order, neighbours of one head should start apart.
+/// Heads that are in flight together: docs/kernels/log.md, "Backward". Where tiles add to dQ in order, neighbours of one
+/// head should start apart.
+std::int64_t heads_in_order(bool right, std::int64_t key_tiles) {
+  constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kEachMoreCausal = 30;
+  const std::int64_t tiles =
+      kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * (right ? kEachMoreCausal : kEachMore);
+  return ceil_div(tiles, key_tiles);
+}
+/// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles of
+/// a head should be at work at the same time, which read the same Q and dO and add to the same dQ.
+std::int64_t heads_under_right_mask(std::int64_t d, std::int64_t key_tiles) {
+  constexpr std::int64_t kTiles = 700, kFewest = 16;
+  const std::int64_t most = d <= 128 ? 40 : 25;
+  return std::clamp(ceil_div(kTiles, key_tiles), kFewest, most);
+}
 std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles) {
   const bool right = features.mask == kernels::MaskShape::right;
-  std::int64_t tiles = 1;
-  if (problem.deterministic()) {
-    constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kEachMoreCausal = 30;
-    tiles = kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * (right ? kEachMoreCausal : kEachMore);
-  } else if (right) {
-    tiles = 400;
-  }
-  return std::clamp<std::int64_t>(ceil_div(tiles, std::max<std::int64_t>(key_tiles, 1)), 1,
-                                  problem.batch() * problem.heads_k());
+  const std::int64_t all = problem.batch() * problem.heads_k();
+  key_tiles = std::max<std::int64_t>(key_tiles, 1);
+  if (problem.deterministic()) return std::clamp<std::int64_t>(heads_in_order(right, key_tiles), 1, all);
+  if (!right) return 1;
+  // Sections of one size: in a small last one the longest tiles would come too late.
+  const std::int64_t sections = ceil_div(all, heads_under_right_mask(std::max(problem.d(), problem.d_v()), key_tiles));
+  return ceil_div(all, sections);
 }
 
 class HopperBackward final : public CudaBackwardKernel {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <deque>
 #include <mutex>
 
@@ -131,6 +132,17 @@ HopperLine with_knobs_told(HopperLine line) {
   return line;
 }
 
+/// Whether the query heads of a group share tiles: where each of them alone would leave rows of its last tile empty.
+bool shares_tiles(const HopperLine& line, const HopperConfig& config, const Problem& problem) {
+  constexpr std::int64_t kMostHeads = 64;  // rows of a warpgroup
+  if (!config.pack || problem.heads_k() == 0) return false;
+  const std::int64_t group = problem.heads_q() / problem.heads_k();
+  const bool possible = group >= 2 && group <= kMostHeads && std::has_single_bit(static_cast<std::uint64_t>(group)) &&
+                        config.features.can_pack() && config.features.weight() < line.room &&
+                        problem.strides(Operand::q).head != 0 && problem.strides(Operand::o).head != 0;
+  return possible && row_tiles(config, problem, group) < row_tiles(config, problem, 1) * group;
+}
+
 /// Those that forced knobs are applied to: one for each tile of head dims.
 bool is_base(const HopperLine& line) {
   const HopperConfig& c = line.config;
@@ -222,11 +234,17 @@ std::vector<HopperLine> forced_lines(const HopperAlgo& algo) {
   return lines;
 }
 
+std::int64_t row_tiles(const HopperConfig& config, const Problem& problem, std::int64_t heads_together) {
+  const std::int64_t rows = problem.s_q() * heads_together;
+  return (rows + config.tile_rows() - 1) / config.tile_rows();
+}
+
 HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {
   HopperConfig config = line.config;
   config.type = element_of(problem.type());
   config.features = features_of(problem);
   config.v_by_columns = problem.d_v() > 1 && problem.strides(Operand::v).dim != 1;
+  config.features.packed = shares_tiles(line, config, problem);
   // Scores that need more than a factor leave no registers for a second look at them.
   if (config.features.changes_scores() && config.warpgroups > 2 && config.d_v > 64 && !line.keeps_lazy_maximum)
     config.lazy_maximum = false;
