@@ -99,20 +99,20 @@ constexpr std::array kLines{
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Heads that are in flight together: docs/kernels/log.md, "Backward". Where tiles add to dQ in order, neighbours of one
-/// head should start apart.
+/// Heads that are in flight together: docs/kernels/log.md, "Backward". Where tiles add to dQ in order, neighbours of
+/// one head should start apart.
 std::int64_t heads_in_order(bool right, std::int64_t key_tiles) {
   constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kEachMoreCausal = 30;
   const std::int64_t tiles =
       kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * (right ? kEachMoreCausal : kEachMore);
   return ceil_div(tiles, key_tiles);
 }
-/// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles of
-/// a head should be at work at the same time, which read the same Q and dO and add to the same dQ.
+/// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles
+/// of a head should be at work at the same time, which read the same Q and dO and add to the same dQ; wide rows fill
+/// the second-level cache earlier.
 std::int64_t heads_under_right_mask(std::int64_t d, std::int64_t key_tiles) {
-  constexpr std::int64_t kTiles = 700, kFewest = 16;
-  const std::int64_t most = d <= 128 ? 40 : 25;
-  return std::clamp(ceil_div(kTiles, key_tiles), kFewest, most);
+  return d <= 128 ? std::clamp<std::int64_t>(ceil_div(700, key_tiles), 16, 40)
+                  : std::clamp<std::int64_t>(ceil_div(200, key_tiles), 8, 16);
 }
 std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles) {
   const bool right = features.mask == kernels::MaskShape::right;

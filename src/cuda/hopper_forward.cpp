@@ -106,9 +106,9 @@ class HopperForward final : public CudaForwardKernel {
     p.light = order.light;
     // Sequences of their own lengths: what is left over at each one's end makes one tile more.
     const std::int64_t heads = problem.heads_q() / together;
-    const std::int64_t tiles =
-        group ? (ceil_div(problem.total_q() * together, config.tile_q()) + problem.batch()) * heads
-              : p.row_tiles * heads * problem.batch();
+    const std::int64_t tiles = group
+                                   ? (ceil_div(problem.total_q() * together, config.tile_q()) + problem.batch()) * heads
+                                   : p.row_tiles * heads * problem.batch();
     const std::int64_t most = config.persistence == kernels::Persistence::one_tile
                                   ? std::numeric_limits<std::int32_t>::max() / config.cluster
                                   : devices().at(static_cast<std::size_t>(device)).multiprocessors / config.cluster;

@@ -25,10 +25,10 @@ CUtensorMap encode(const void* data, DataType type, const std::array<std::uint64
   std::array<std::uint32_t, Rank> every;
   every.fill(1);
   CUtensorMap map{};
-  check(Driver::get()->cuTensorMapEncodeTiled(
-            &map, type == DataType::f16 ? TensorMapType::f16 : TensorMapType::bf16, Rank, const_cast<void*>(data),
-            sizes.data(), steps.data(), box.data(), every.data(), TensorMapInterleave::none,
-            TensorMapSwizzle::bytes_128, TensorMapL2::bytes_256, TensorMapFill::zero),
+  check(Driver::get()->cuTensorMapEncodeTiled(&map, type == DataType::f16 ? TensorMapType::f16 : TensorMapType::bf16,
+                                              Rank, const_cast<void*>(data), sizes.data(), steps.data(), box.data(),
+                                              every.data(), TensorMapInterleave::none, TensorMapSwizzle::bytes_128,
+                                              TensorMapL2::bytes_256, TensorMapFill::zero),
         "describing a tensor to TMA");
   return map;
 }

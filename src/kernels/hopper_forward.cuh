@@ -494,8 +494,11 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const int row0 = work.row_tile * C.tile_rows() + rank_row + w * 64;  // first row of this warpgroup
     const int warp_row = row0 + int(warp) * 16;
     RowFeatures<F, T> rows[2];
-    rows[0].set(p, sequence, work.batch, work.head, sequence.query(warp_row + lane / 4));
-    rows[1].set(p, sequence, work.batch, work.head, sequence.query(warp_row + lane / 4 + 8));
+    auto set_rows = [&](u32 lane) __attribute__((always_inline)) {
+      rows[0].set(p, sequence, work.batch, work.head, sequence.query(warp_row + lane / 4));
+      rows[1].set(p, sequence, work.batch, work.head, sequence.query(warp_row + lane / 4 + 8));
+    };
+    set_rows(lane);
     const DropKey key = F.dropout ? drop_key(p) : DropKey{};
 
     // Blocks from `clear_low` to below `clear_high` are visible to every row of this warpgroup.
@@ -508,6 +511,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         if constexpr (F.bit_masks()) {
           hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
         } else {
+          if (kWgs == 4) set_rows(fresh(lane));  // where registers are short they are made anew
           hide_outside_window<F, T>(rows, s, block * kN, lane);
         }
       }

@@ -124,11 +124,10 @@ TEST_F(Ptx, tma_brings_and_writes_the_heads_of_a_group_side_by_side) {
   std::vector<u16> after(in.size()), out(1024, 9);
   const Memory input(in.size() * 2), output(out.size() * 2);
   input.write(in.data(), in.size() * 2);
-  const CUtensorMap map =
-      map_groups(reinterpret_cast<const void*>(input.address), DataType::f16,
-                 Strides{.batch = 0, .sequence = kColumns, .head = kRows * kColumns, .dim = 1}, kColumns, kRows, kFour,
-                 kGroup, 1, 16)
-          .map;
+  const CUtensorMap map = map_groups(reinterpret_cast<const void*>(input.address), DataType::f16,
+                                     Strides{.batch = 0, .sequence = kColumns, .head = kRows * kColumns, .dim = 1},
+                                     kColumns, kRows, kFour, kGroup, 1, 16)
+                              .map;
   launch(map, input.address, output.address);
   output.read(out.data(), out.size() * 2);
   input.read(after.data(), after.size() * 2);
