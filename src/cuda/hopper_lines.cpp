@@ -52,6 +52,11 @@ constexpr ForwardSignature masks_and_lengths(ForwardSignature s) {
   s.features = {Feature::lse, Feature::sink, Feature::logical_lengths};
   return s;
 }
+/// Goes before those that are as good by the rest of the estimate.
+constexpr HopperLine preferred(HopperLine line) {
+  line.preference = 0.95;
+  return line;
+}
 constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
 
 constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, const HopperConfig& config,
@@ -69,9 +74,9 @@ constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, cons
 /// For whatever no tuning record has an entry for. Those whose name ends with their head dim are what forced knobs are
 /// applied to.
 constexpr std::array kLines{
-    line("hopper_fwd_d64_window", lean(signature(dims(8, 64), dims(8, 64)), {MaskClass::window}),
-         {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
-         "4 free warpgroups, for windows", 1),
+    preferred(line("hopper_fwd_d64_window", lean(signature(dims(8, 64), dims(8, 64)), {MaskClass::window}),
+                   {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
+                   "4 free warpgroups, for windows", 1)),
     line("hopper_fwd_d64_192x112", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
          {.d = 64, .d_v = 64, .tile_k = 112, .warpgroups = 3, .k_stages = 3, .v_stages = 3},
          "3 free warpgroups, wide blocks", 1),
