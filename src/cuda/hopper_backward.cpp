@@ -57,9 +57,13 @@ constexpr BackwardSignature masks_and_lengths(BackwardSignature s) {
   return s;
 }
 
-/// Everything but what is read entry by entry: its addresses take too many registers.
+/// Everything but what is read entry by entry, for which there are no registers left.
 constexpr BackwardSignature without_entries(BackwardSignature s) {
   s.features = kAllFeatures.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
+  return s;
+}
+constexpr BackwardSignature without_block_mask(BackwardSignature s) {
+  s.features = kAllFeatures.without({Feature::block_mask});
   return s;
 }
 
@@ -87,7 +91,7 @@ constexpr std::array kLines{
     line("hopper_bwd_d64_features", signature(64),
          HopperBackwardConfig{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead},
          "small blocks with room for every feature", kEveryFeature),
-    line("hopper_bwd_d128", without_entries(signature(128)), HopperBackwardConfig{.d = 128, .tile_q = 64},
+    line("hopper_bwd_d128", without_block_mask(signature(128)), HopperBackwardConfig{.d = 128, .tile_q = 64},
          "both warpgroups in step", 2),
     line("hopper_bwd_d128_features", signature(128), HopperBackwardConfig{.d = 128, .tile_q = 32},
          "small blocks with room for every feature", kEveryFeature),
