@@ -58,3 +58,18 @@ function(heed_precompile target header)
     target_precompile_headers(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/${header}>)
   endif()
 endfunction()
+
+# heed_unity(<target> [<property> <value>...]): its files are compiled several at a time, as one, because most of the time
+# for a small file goes into headers that its neighbours include too. So what two of its files define must have two names,
+# also in unnamed namespaces; a file that has to have its own way is marked SKIP_UNITY_BUILD_INCLUSION. In release builds
+# that is for tests alone: what users get is compiled file by file, which shows that each includes what it uses, and whose
+# objects the wheel of the Python package can begin with.
+function(heed_unity target)
+  set(files 6)
+  if(HEED_INSTRUMENTED)
+    set(files 12)  # nobody waits for them after each change
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files} ${ARGN})
+  # gcc takes a class with unnamed members in an included file for one in a header.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+endfunction()

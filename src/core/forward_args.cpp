@@ -3,7 +3,6 @@
 #include "core/invalid.hpp"
 #include "core/overlap.hpp"
 
-#include <iterator>
 #include <utility>
 
 namespace heed {
@@ -104,8 +103,7 @@ bool all_aligned(std::initializer_list<TensorView> views) {
 
 std::string shape_text(const TensorView& view) {
   std::string text = "[";
-  for (int i = 0; i < view.rank; ++i)
-    fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : ", ", view.size(i));
+  for (int i = 0; i < view.rank; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", view.size(i));
   return text + "]";
 }
 

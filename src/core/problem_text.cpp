@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <utility>
 
 namespace heed {
@@ -68,7 +67,7 @@ std::string Problem::to_string() const {
 
   std::string line = "[";
   const auto add = [&line]<class... Values>(fmt::format_string<Values...> text, Values&&... values) {
-    fmt::format_to(std::back_inserter(line), text, std::forward<Values>(values)...);
+    line += fmt::format(text, std::forward<Values>(values)...);
   };
   if (operation_ == Operation::backward) add("bwd|");
   add("{}", name(type_));

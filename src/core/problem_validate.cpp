@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,8 +52,7 @@ std::string divisors_of(std::int64_t n, std::int64_t near) {
     return fmt::format("for example {} or {}", low[0], low[1]);
   }
   std::string text = fmt::format("{}", low[0]);
-  for (std::size_t i = 1; i < low.size(); ++i)
-    fmt::format_to(std::back_inserter(text), "{}{}", i + 1 == low.size() ? " or " : ", ", low[i]);
+  for (std::size_t i = 1; i < low.size(); ++i) text += fmt::format("{}{}", i + 1 == low.size() ? " or " : ", ", low[i]);
   return text;
 }
 

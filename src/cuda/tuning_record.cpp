@@ -64,7 +64,7 @@ TuningEntry entry_of(const JsonReader& reader) {
   return entry;
 }
 
-std::string read_file(const std::filesystem::path& path) {
+std::string text_of_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw core::invalid("{}: cannot be read.", path.string());
   return {std::istreambuf_iterator<char>(file), {}};
@@ -119,7 +119,7 @@ UserTuning UserTuning::read() {
   if (const char* const named = std::getenv("HEED_TUNING"); named != nullptr && *named != '\0') {
     user.path = named;
     user.named = true;
-    user.record = tuning_from_json(read_file(user.path), user.path.string());
+    user.record = tuning_from_json(text_of_file(user.path), user.path.string());
     return user;
   }
   const std::filesystem::path folder = default_cache_folder();
@@ -128,7 +128,7 @@ UserTuning UserTuning::read() {
   std::error_code unreadable;
   if (!std::filesystem::exists(user.path, unreadable)) return user;
   try {
-    user.record = tuning_from_json(read_file(user.path), user.path.string());
+    user.record = tuning_from_json(text_of_file(user.path), user.path.string());
   } catch (const Error& error) {
     user.ignored = error.what();
   }

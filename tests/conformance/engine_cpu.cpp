@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 2;
 
-[[maybe_unused]] const bool g_joined = [] {
+[[maybe_unused]] const bool g_cpu_joined = [] {
   for (int level = 0; level < dispatch::kCpuIsaCount; ++level) {
     if (!cpu::machine().has[static_cast<std::size_t>(level)]) continue;
     const std::string isa(dispatch::name(static_cast<dispatch::CpuIsa>(level)));

@@ -7,7 +7,7 @@
 namespace heed::conformance {
 namespace {
 
-[[maybe_unused]] const bool g_joined = [] {
+[[maybe_unused]] const bool g_cuda_joined = [] {
   if (cuda::devices().empty()) return false;
   for (const std::string family : {"", "portable"})
     engines().push_back(

@@ -10,7 +10,7 @@ namespace heed {
 namespace {
 
 /// Two query heads on one key/value head and enough keys for several columns, with everything that is summed over rows.
-struct Call {
+struct BackwardCaller {
   static constexpr std::int64_t kRows = 90, kKeys = 1700, kHeads = 2, kDim = 24;
   std::vector<float> q = fill(kRows * kHeads * kDim, 3), k = fill(kKeys * kDim, 5), v = fill(kKeys * kDim, 7),
                      d_o = fill(kRows * kHeads * kDim, 9), bias = fill(kRows * kKeys, 11), sink = fill(kHeads, 13);
@@ -55,7 +55,7 @@ struct Call {
 
 std::vector<float> alone() {
   Context context({.threads = 1});
-  return Call().run(context);
+  return BackwardCaller().run(context);
 }
 
 // What the thread sanitizer watches: columns of keys on several threads, the sum of their dQ, several callers on one
@@ -65,7 +65,7 @@ TEST(BackwardThreads, ManyCallersOnOneContextGetTheBitsOfASingleThread) {
   Context context({.threads = 4});
   std::vector<std::vector<float>> results(3);
   std::vector<std::thread> callers;
-  for (auto& result : results) callers.emplace_back([&context, &result] { result = Call().run(context); });
+  for (auto& result : results) callers.emplace_back([&context, &result] { result = BackwardCaller().run(context); });
   for (std::thread& caller : callers) caller.join();
   for (const auto& result : results) EXPECT_EQ(result, expected);
 }
@@ -75,7 +75,7 @@ TEST(BackwardThreads, AnyNumberOfThreadsGivesTheSameBits) {
   for (const int threads : {2, 3, 7}) {
     ThreadPool pool(threads);
     Context context;
-    EXPECT_EQ(Call().run(context, &pool), expected) << threads;
+    EXPECT_EQ(BackwardCaller().run(context, &pool), expected) << threads;
   }
 }
 

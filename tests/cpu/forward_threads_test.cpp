@@ -10,11 +10,11 @@ namespace heed {
 namespace {
 
 /// q, k, v of whole numbers, and an o that nobody has written yet.
-struct Call {
+struct ForwardCaller {
   static constexpr std::int64_t kBatch = 2, kQueries = 150, kKeys = 1500, kHeads = 4, kDim = 24;
   std::vector<float> q, k, v, o;
 
-  explicit Call(std::int64_t s_q = kQueries)
+  explicit ForwardCaller(std::int64_t s_q = kQueries)
       : q(fill(kBatch * s_q * kHeads * kDim, 3)),
         k(fill(kBatch * kKeys * 2 * kDim, 5)),
         v(fill(kBatch * kKeys * 2 * kDim, 7)),
@@ -39,7 +39,7 @@ struct Call {
 };
 
 std::vector<float> alone(std::int64_t s_q) {
-  Call call(s_q);
+  ForwardCaller call(s_q);
   Context({.threads = 1}).forward(call.args());
   return call.o;
 }
@@ -55,7 +55,7 @@ TEST(ForwardThreads, ManyCallersOnOneContextGetTheBitsOfASingleThread) {
     for (auto& result : results)
       callers.emplace_back([&context, &result, s_q] {
         for (int i = 0; i < 3; ++i) {
-          Call call(s_q);
+          ForwardCaller call(s_q);
           context.forward(call.args());
           result = call.o;
         }
@@ -66,9 +66,9 @@ TEST(ForwardThreads, ManyCallersOnOneContextGetTheBitsOfASingleThread) {
 }
 
 TEST(ForwardThreads, AnyNumberOfThreadsGivesTheSameBits) {
-  const std::vector<float> expected = alone(Call::kQueries);
+  const std::vector<float> expected = alone(ForwardCaller::kQueries);
   for (const int threads : {2, 3, 7}) {
-    Call call;
+    ForwardCaller call;
     ThreadPool pool(threads);
     Context().forward(call.args(), {.executor = &pool});
     EXPECT_EQ(call.o, expected) << threads;

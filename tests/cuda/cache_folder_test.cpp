@@ -1,7 +1,7 @@
 #include "cuda/cache_folder.hpp"
 #include "cuda/jit_fixture.hpp"
 
-namespace heed::cuda::testing {
+namespace heed::cuda::test {
 namespace {
 
 TEST(DefaultCacheFolder, follows_the_environment) {
@@ -56,4 +56,4 @@ TEST_F(CacheFolderTest, that_is_missing_lists_and_clears_nothing) {
 }
 
 }  // namespace
-}  // namespace heed::cuda::testing
+}  // namespace heed::cuda::test

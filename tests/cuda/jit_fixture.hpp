@@ -18,7 +18,7 @@
 #include <string>
 #include <thread>
 
-namespace heed::cuda::testing {
+namespace heed::cuda::test {
 
 namespace fs = std::filesystem;
 
@@ -135,4 +135,4 @@ class JitTest : public ::testing::Test {
   const KernelSource kernel{"example", "#include \"a.cuh\"\nextern \"C\" __global__ void heed_kernel() {}\n"};
 };
 
-}  // namespace heed::cuda::testing
+}  // namespace heed::cuda::test

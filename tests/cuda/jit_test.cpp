@@ -8,7 +8,7 @@
 
 #include <csignal>
 
-namespace heed::cuda::testing {
+namespace heed::cuda::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -258,4 +258,4 @@ TEST_F(JitTest, ptx_is_asked_for_where_the_architecture_is_virtual) {
 }
 
 }  // namespace
-}  // namespace heed::cuda::testing
+}  // namespace heed::cuda::test

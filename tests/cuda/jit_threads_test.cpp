@@ -1,6 +1,6 @@
 #include "cuda/jit_fixture.hpp"
 
-namespace heed::cuda::testing {
+namespace heed::cuda::test {
 namespace {
 
 void on_eight_threads(const std::function<void()>& act) {
@@ -39,4 +39,4 @@ TEST_F(JitThreadsTest, threads_that_wait_for_a_kernel_get_its_error) {
 }
 
 }  // namespace
-}  // namespace heed::cuda::testing
+}  // namespace heed::cuda::test

@@ -1,7 +1,7 @@
 #include "cuda/kernel_pack.hpp"
 #include "cuda/jit_fixture.hpp"
 
-namespace heed::cuda::testing {
+namespace heed::cuda::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -109,4 +109,4 @@ TEST_F(KernelPackTest, that_cannot_be_written_is_an_error) {
 }
 
 }  // namespace
-}  // namespace heed::cuda::testing
+}  // namespace heed::cuda::test

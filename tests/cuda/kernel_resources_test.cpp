@@ -57,15 +57,25 @@ std::vector<std::string> complaints(const std::vector<ListedKernel>& kernels) {
 }
 
 /// One of so many kernels is compiled by default, under HEED_TEST_SCALE=small; all are under HEED_TEST_SCALE=full.
+/// `small` is a multiple of `by_default`, so that those have been compiled already where both are run.
 struct OneOf {
   std::size_t by_default, small;
 };
 
+constexpr OneOf kForward{.by_default = 12, .small = 60};
+constexpr OneOf kKnobs{.by_default = 6, .small = 30};
+constexpr OneOf kOtherKeys{.by_default = 3, .small = 30};
+/// There are a thousand for each architecture.
+constexpr OneOf kBackward{.by_default = 200, .small = 600};
+
+std::string_view scale() {
+  const char* const variable = std::getenv("HEED_TEST_SCALE");
+  return variable == nullptr ? "" : variable;
+}
+
 /// `first`: where to begin to count.
 std::vector<ListedKernel> thinned(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
-  const char* const variable = std::getenv("HEED_TEST_SCALE");
-  const std::string_view scale = variable == nullptr ? "" : variable;
-  const std::size_t step = scale == "full" ? 1 : scale == "small" ? one_of.small : one_of.by_default;
+  const std::size_t step = scale() == "full" ? 1 : scale() == "small" ? one_of.small : one_of.by_default;
   std::vector<ListedKernel> some;
   for (std::size_t i = first % step; i < list.size(); i += step) some.push_back(std::move(list[i]));
   return some;
@@ -86,10 +96,14 @@ std::vector<ListedKernel> listed(std::string_view profile, int sm, bool portable
   return list;
 }
 
-constexpr OneOf kForward{.by_default = 3, .small = 30};
-constexpr OneOf kKnobs{.by_default = 2, .small = 30};
-/// There are a thousand for each architecture.
-constexpr OneOf kBackward{.by_default = 60, .small = 400};
+TEST(KernelResources, every_line_of_the_tables_has_a_kernel_with_what_it_needs) {
+  for (const int sm : {80, 90}) {
+    if (scale() == "small" && sm == 90) continue;
+    const std::vector<ListedKernel> list = one_source_of_each(sm);
+    EXPECT_GE(list.size(), 8u);
+    for (const std::string& complaint : complaints(list)) ADD_FAILURE() << complaint;
+  }
+}
 
 TEST(KernelResources, hopper_kernels_have_what_they_need) {
   const std::vector<ListedKernel> list = listed("all", 90, false);
@@ -99,7 +113,7 @@ TEST(KernelResources, hopper_kernels_have_what_they_need) {
 
 /// Each knob away from what the tables have, without a mask and causal, at every head dim where it can be.
 TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
-  std::vector<ListedKernel> list;
+  std::vector<ListedKernel> each_knob, others;
   for (const char* algo :
        {"specialised:0,warpgroups:2,stages:2", "specialised:0,warpgroups:3,tile_k:32,stages:4,persistence:static",
         "cluster:2,persistence:static,warpgroups:2,stages:2", "cluster:2,persistence:off,warpgroups:3,stages:4",
@@ -107,16 +121,22 @@ TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
         "sums_in:f16,lazy_maximum:0,rescale_threshold:0,warpgroups:2,stages:2", "persistence:off", "persistence:static",
         "turns:softmax", "lazy_maximum:0,rescale_threshold:0", "q_in_registers:1,warpgroups:1,stages:2",
         "own_o_memory:1,q_buffers:1,stages:2,warpgroups:2", "warpgroups:1,tile_k:176,stages:2"}) {
-    for (const int d : {64, 128, 256}) {
-      for (const MaskShape mask : {MaskShape::none, MaskShape::right}) {
+    bool is_first = true;
+    for (const int d : {128, 64, 256}) {
+      for (const MaskShape mask : {MaskShape::right, MaskShape::none}) {
         kernels::HopperConfig config = forced_line(d, d, HopperAlgo::parse(algo)).config;
         config.features.mask = mask;
-        if (config.impossible() == nullptr) list.push_back({kernel_source(config), "sm_90a"});
+        if (config.impossible() != nullptr) continue;
+        (is_first ? each_knob : others).push_back({kernel_source(config), "sm_90a"});
+        is_first = false;
       }
     }
   }
-  EXPECT_GT(list.size(), 50u);
-  for (const std::string& complaint : complaints(thinned(list, kKnobs))) ADD_FAILURE() << complaint;
+  EXPECT_GE(each_knob.size(), 14u);
+  EXPECT_GT(others.size(), 40u);
+  std::vector<ListedKernel> list = thinned(others, kKnobs);
+  if (scale() != "small") list.insert(list.end(), each_knob.begin(), each_knob.end());
+  for (const std::string& complaint : complaints(list)) ADD_FAILURE() << complaint;
 }
 
 /// V by columns, and block masks whose hidden blocks are left out, in the lines that take them.
@@ -134,7 +154,7 @@ TEST(KernelResources, kernels_that_read_other_keys_have_what_they_need) {
     }
   }
   EXPECT_GE(list.size(), 18u);
-  for (const std::string& complaint : complaints(thinned(list, kKnobs))) ADD_FAILURE() << complaint;
+  for (const std::string& complaint : complaints(thinned(list, kOtherKeys))) ADD_FAILURE() << complaint;
 }
 
 TEST(KernelResources, portable_kernels_compile_for_every_architecture) {

@@ -4,7 +4,7 @@
 #include "cuda/embedded.hpp"
 #include "cuda/jit_fixture.hpp"
 
-namespace heed::cuda::testing {
+namespace heed::cuda::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -180,4 +180,4 @@ TEST(EmbeddedSources, are_the_files_of_src_kernels) {
 }
 
 }  // namespace
-}  // namespace heed::cuda::testing
+}  // namespace heed::cuda::test

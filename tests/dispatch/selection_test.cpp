@@ -18,16 +18,16 @@ using heed::testing::FakeSpec;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Registry make_registry(const std::vector<FakeSpec>& specs) {
+Registry registry_without_cuda(const std::vector<FakeSpec>& specs) {
   Registry registry;
   for (const FakeSpec& spec : specs) registry.add(std::make_shared<FakeKernel>(spec), spec.lacks);
   registry.add_missing(EngineKind::cuda, "this build has no CUDA engine");
   return registry;
 }
 
-Problem plain() { return Problem::forward().type(f32).batch(1).heads(8, 8).lengths(128, 128).head_dims(64, 64); }
+Problem square() { return Problem::forward().type(f32).batch(1).heads(8, 8).lengths(128, 128).head_dims(64, 64); }
 
-const std::vector<FakeSpec> kSpecs{
+const std::vector<FakeSpec> kTiles{
     {.stem = "fwd_tile", .seconds = 4e-3},
     {.stem = "fwd_tile", .arch = CpuIsa::avx2, .seconds = 2e-3},
     {.stem = "fwd_tile", .arch = CpuIsa::avx512, .seconds = 1e-3},
@@ -36,15 +36,15 @@ const std::vector<FakeSpec> kSpecs{
 };
 
 TEST(Selection, takes_the_kernel_that_expects_to_be_fastest_of_those_that_can) {
-  const Registry registry = make_registry(kSpecs);
-  EXPECT_EQ(kForwardFamily.select(registry, plain(), {})->name(), "cpu/avx512/fwd_tile");
-  EXPECT_EQ(kForwardFamily.select(registry, plain().type(bf16), {})->name(), "cpu/avx512bf16/fwd_tile_bf16");
+  const Registry registry = registry_without_cuda(kTiles);
+  EXPECT_EQ(kForwardFamily.select(registry, square(), {})->name(), "cpu/avx512/fwd_tile");
+  EXPECT_EQ(kForwardFamily.select(registry, square().type(bf16), {})->name(), "cpu/avx512bf16/fwd_tile_bf16");
 }
 
 TEST(Selection, equal_costs_are_decided_by_name_and_not_by_the_order_of_registration) {
   const std::vector<FakeSpec> specs{{.stem = "b"}, {.stem = "c"}, {.stem = "a"}};
-  EXPECT_EQ(kForwardFamily.select(make_registry(specs), plain(), {})->name(), "cpu/baseline/a");
-  const auto explanation = kForwardFamily.explain(make_registry(specs), plain(), {});
+  EXPECT_EQ(kForwardFamily.select(registry_without_cuda(specs), square(), {})->name(), "cpu/baseline/a");
+  const auto explanation = kForwardFamily.explain(registry_without_cuda(specs), square(), {});
   EXPECT_EQ(explanation.candidates[1].reason, "expected 1.00 ms like cpu/baseline/a, which comes first by name");
 }
 
@@ -52,7 +52,7 @@ TEST(Selection, a_cost_that_is_no_number_is_a_defect_and_not_a_choice) {
   for (const double cost :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 0.0, -1.0}) {
     const auto error = error_of([&] {
-      kForwardFamily.select(make_registry({{.stem = "a"}, {.stem = "b", .seconds = cost}}), plain(), {});
+      kForwardFamily.select(registry_without_cuda({{.stem = "a"}, {.stem = "b", .seconds = cost}}), square(), {});
     });
     ASSERT_TRUE(error) << cost;
     EXPECT_EQ(error->code(), ErrorCode::internal);
@@ -61,41 +61,41 @@ TEST(Selection, a_cost_that_is_no_number_is_a_defect_and_not_a_choice) {
 }
 
 TEST(Selection, a_named_kernel_is_run_though_others_are_faster) {
-  const Registry registry = make_registry(kSpecs);
-  EXPECT_EQ(kForwardFamily.select(registry, plain(), {.kernel = "cpu/avx2/fwd_tile"})->name(), "cpu/avx2/fwd_tile");
+  const Registry registry = registry_without_cuda(kTiles);
+  EXPECT_EQ(kForwardFamily.select(registry, square(), {.kernel = "cpu/avx2/fwd_tile"})->name(), "cpu/avx2/fwd_tile");
 }
 
 TEST(Selection, a_named_kernel_that_cannot_fails_with_its_rule_alone) {
-  const Registry registry = make_registry(kSpecs);
-  const auto error = error_of([&] { kForwardFamily.select(registry, plain(), {.kernel = "cpu/amx/fwd_tile"}); });
+  const Registry registry = registry_without_cuda(kTiles);
+  const auto error = error_of([&] { kForwardFamily.select(registry, square(), {.kernel = "cpu/amx/fwd_tile"}); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::unsupported);
   EXPECT_EQ(std::string(error->what()),
-            "not supported: " + plain().to_string() +
+            "not supported: " + square().to_string() +
                 ".\n  cpu/amx/fwd_tile   arch   needs amx, this machine has avx512bf16; the machine must have what the "
                 "kernel is written for");
 }
 
 TEST(Selection, a_name_that_no_kernel_has_is_invalid_and_not_unsupported) {
-  const Registry registry = make_registry(kSpecs);
-  const auto error = error_of([&] { kForwardFamily.select(registry, plain(), {.kernel = "fwd_tile"}); });
+  const Registry registry = registry_without_cuda(kTiles);
+  const auto error = error_of([&] { kForwardFamily.select(registry, square(), {.kernel = "fwd_tile"}); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
   EXPECT_STREQ(error->what(), "no kernel is called 'fwd_tile'; 'heed kernels' lists the names.");
 }
 
 TEST(Selection, an_engine_that_is_not_in_the_build_is_refused_with_that_reason) {
-  const Registry registry = make_registry(kSpecs);
-  const auto error = error_of([&] { kForwardFamily.select(registry, plain(), {.engine = EngineChoice::cuda}); });
+  const Registry registry = registry_without_cuda(kTiles);
+  const auto error = error_of([&] { kForwardFamily.select(registry, square(), {.engine = EngineChoice::cuda}); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::unsupported);
   EXPECT_EQ(std::string(error->what()),
-            "not supported: " + plain().to_string() + ".\n  cuda   missing   this build has no CUDA engine");
+            "not supported: " + square().to_string() + ".\n  cuda   missing   this build has no CUDA engine");
 }
 
 TEST(Selection, unsupported_names_every_kernel_with_the_first_rule_it_failed) {
-  const Registry registry = make_registry(kSpecs);
-  const auto error = error_of([&] { kForwardFamily.select(registry, plain().type(DataType::int8), {}); });
+  const Registry registry = registry_without_cuda(kTiles);
+  const auto error = error_of([&] { kForwardFamily.select(registry, square().type(DataType::int8), {}); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::unsupported);
   const std::string text = error->what();
@@ -107,17 +107,17 @@ TEST(Selection, unsupported_names_every_kernel_with_the_first_rule_it_failed) {
 }
 
 TEST(Selection, a_registry_without_kernels_says_so) {
-  const auto error = error_of([] { kForwardFamily.select(Registry(), plain(), {.engine = EngineChoice::cpu}); });
+  const auto error = error_of([] { kForwardFamily.select(Registry(), square(), {.engine = EngineChoice::cpu}); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::unsupported);
   EXPECT_THAT(error->what(), HasSubstr("no kernel"));
 }
 
 TEST(Explanation, tells_why_one_won_and_why_each_other_did_not) {
-  const auto explanation = kForwardFamily.explain(make_registry(kSpecs), plain(), {});
+  const auto explanation = kForwardFamily.explain(registry_without_cuda(kTiles), square(), {});
   ASSERT_NE(explanation.chosen(), nullptr);
   EXPECT_EQ(explanation.chosen(), &explanation.candidates.front());
-  EXPECT_EQ(explanation.to_string(), "problem     " + plain().to_string() + R"(
+  EXPECT_EQ(explanation.to_string(), "problem     " + square().to_string() + R"(
 kernel      cpu/avx512/fwd_tile
 why         the fastest of those that can: expected 1.00 ms, cpu/avx2/fwd_tile 2.00 ms
 algorithm   avx512, f32_fma, tiles of 64 x 128; computes nothing
@@ -133,28 +133,30 @@ engines that are not here
 }
 
 TEST(Explanation, of_a_problem_that_nothing_can_compute_has_no_choice) {
-  const auto explanation = kForwardFamily.explain(make_registry(kSpecs), plain().type(DataType::int8), {});
+  const auto explanation = kForwardFamily.explain(registry_without_cuda(kTiles), square().type(DataType::int8), {});
   EXPECT_EQ(explanation.chosen(), nullptr);
   EXPECT_THAT(explanation.to_string(), HasSubstr("kernel      none can compute it\n"));
   EXPECT_TRUE(nlohmann::json::parse(explanation.to_json())["chosen"].is_null());
 }
 
 TEST(Explanation, of_the_only_kernel_that_can_compares_it_with_nothing) {
-  const auto explanation = kForwardFamily.explain(make_registry(kSpecs), plain().type(bf16), {});
+  const auto explanation = kForwardFamily.explain(registry_without_cuda(kTiles), square().type(bf16), {});
   EXPECT_EQ(explanation.chosen()->reason, "the only kernel that can; expected 100 us");
 }
 
 TEST(Explanation, of_a_named_kernel_says_who_wanted_it) {
-  const auto explanation = kForwardFamily.explain(make_registry(kSpecs), plain(), {.kernel = "cpu/avx2/fwd_tile"});
+  const auto explanation =
+      kForwardFamily.explain(registry_without_cuda(kTiles), square(), {.kernel = "cpu/avx2/fwd_tile"});
   EXPECT_EQ(explanation.chosen()->kernel.name, "cpu/avx2/fwd_tile");
   EXPECT_EQ(explanation.chosen()->reason, "the caller named it; expected 2.00 ms");
   EXPECT_EQ(explanation.candidates[1].rule, "kernel-name");
 }
 
 TEST(Explanation, of_a_chosen_engine_excludes_the_kernels_of_others) {
-  auto specs = kSpecs;
+  auto specs = kTiles;
   specs.push_back({.stem = "fwd", .arch = Sm{90}, .seconds = 1e-9});
-  const auto explanation = kForwardFamily.explain(make_registry(specs), plain(), {.engine = EngineChoice::cpu});
+  const auto explanation =
+      kForwardFamily.explain(registry_without_cuda(specs), square(), {.engine = EngineChoice::cpu});
   EXPECT_EQ(explanation.chosen()->kernel.name, "cpu/avx512/fwd_tile");
   EXPECT_EQ(explanation.candidates.back().kernel.name, "cuda/sm_90/fwd");
   EXPECT_EQ(explanation.candidates.back().rule, "engine");
@@ -162,8 +164,9 @@ TEST(Explanation, of_a_chosen_engine_excludes_the_kernels_of_others) {
 }
 
 TEST(Explanation, as_json_holds_the_same) {
-  const auto json = nlohmann::json::parse(kForwardFamily.explain(make_registry(kSpecs), plain(), {}).to_json());
-  EXPECT_EQ(json["problem"], plain().to_string());
+  const auto json =
+      nlohmann::json::parse(kForwardFamily.explain(registry_without_cuda(kTiles), square(), {}).to_json());
+  EXPECT_EQ(json["problem"], square().to_string());
   EXPECT_EQ(json["chosen"]["name"], "cpu/avx512/fwd_tile");
   EXPECT_EQ(json["chosen"]["engine"], "cpu");
   EXPECT_THAT(json["why"].get<std::string>(), HasSubstr("fastest"));

@@ -11,8 +11,6 @@
 namespace heed::test {
 namespace {
 
-constexpr double kTiny = 1e-12;
-
 TEST(OracleFeatures, add_a_bias_of_every_broadcast_shape) {
   const Small base = Small{.b = 2, .s_q = 3, .s_k = 4, .h = 2, .h_k = 1, .d = 2, .d_v = 2}.fill();
   for (int shape = 0; shape < 8; ++shape) {

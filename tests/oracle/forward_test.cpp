@@ -10,7 +10,6 @@
 namespace heed::test {
 namespace {
 
-constexpr double kTiny = 1e-12;
 constexpr double kInfinity = INFINITY;
 
 // One query against two keys with scores 0 and ln 3: weights 1/4 and 3/4.

@@ -9,6 +9,9 @@
 
 namespace heed::test {
 
+/// How far sums in f64 that are the same on paper may be apart.
+inline constexpr double kTiny = 1e-12;
+
 /// A small problem in f32 with dense [b, s, h, d] tensors that a test fills by hand; results in f64.
 struct Small {
   std::int64_t b = 1, s_q = 1, s_k = 1, h = 1, h_k = 1, d = 1, d_v = 1;

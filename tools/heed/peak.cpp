@@ -17,9 +17,11 @@
 namespace heed::command {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
 
 /// Runs work(thread) on `threads` threads that begin together; returns the sum of what they return.
 template <class Work>
@@ -65,7 +67,7 @@ double fma_peak(std::string_view isa, int threads, int rounds) {
   double best = 0;
   for (int round = 0; round < rounds; ++round) {
     best = std::max(best, together(threads, [&](int) {
-                      const Clock::time_point begin = Clock::now();
+                      const SteadyClock::time_point begin = SteadyClock::now();
                       g_sink += static_cast<unsigned long long>(loop.run(kSteps, values.data()) > 0);
                       return 2.0 * kFmaChains * loop.lanes * kSteps / seconds_since(begin);
                     }));
@@ -96,7 +98,7 @@ double ReadBandwidth::measure(int rounds) const {
   for (int round = 0; round < 2 * rounds; ++round) {
     const int streams = round % 2 == 0 ? 1 : 4;
     best = std::max(best, together(threads_, [&](int thread) {
-                      const Clock::time_point begin = Clock::now();
+                      const SteadyClock::time_point begin = SteadyClock::now();
                       g_sink += loop(memory_.get() + per_thread_ * static_cast<std::size_t>(thread),
                                      per_thread_ / static_cast<std::size_t>(streams), streams);
                       return static_cast<double>(per_thread_) / seconds_since(begin);

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace heed::cuda::testing {
+namespace heed::cuda::test {
 namespace {
 
 [[noreturn]] void print_found() {
@@ -46,4 +46,4 @@ TEST(NvrtcFailure, out_of_memory_is_told_from_a_kernel_that_does_not_compile) {
 }
 
 }  // namespace
-}  // namespace heed::cuda::testing
+}  // namespace heed::cuda::test
