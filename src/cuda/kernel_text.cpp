@@ -143,16 +143,16 @@ using namespace heed::kernels;
 
 constexpr PortableConfig kConfig{{
     .type = Element::{}, .input = Element::{}, .output = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warps = {},
-    .warp_rows = {}, .stages = {}, .q_in_registers = {}, .k_pieces = {}, .row_bytes = {},
+    .warp_rows = {}, .stages = {}, .ctas = {}, .q_held = {}, .k_pieces = {}, .row_bytes = {},
     .features = {}}};
 
-extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     heed_kernel(const __grid_constant__ ForwardParams p) {{
   portable_forward<kConfig>(p);
 }}
 )",
               text(kElements, c.type), text(kElements, c.input), text(kElements, c.output), c.d, c.d_v, c.tile_k,
-              c.warps, c.warp_rows, c.stages, c.q_in_registers, c.k_pieces, c.row_bytes, initializer(c.features))};
+              c.warps, c.warp_rows, c.stages, c.ctas, c.q_held, c.k_pieces, c.row_bytes, initializer(c.features))};
 }
 
 KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
@@ -197,7 +197,7 @@ using namespace heed::kernels;
 constexpr PortableBackwardConfig kConfig{{
     .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
     .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .stages = {}, .piece = {}, .pass = {},
-    .operands_in_order = {}, .row_bytes = {},
+    .row_bytes = {},
     .features = {}}};
 
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 )",
               file, text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input),
               text(kElements, c.output), text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step,
-              c.stages, c.piece, c.pass, c.operands_in_order, c.row_bytes, initializer(c.features), entry)};
+              c.stages, c.piece, c.pass, c.row_bytes, initializer(c.features), entry)};
 }
 
 KernelSource randval_source() {

@@ -14,6 +14,14 @@ HEED_DEVICE u32 fresh(u32 x) {
   return x;
 }
 
+/// Sixteen bytes to shared memory, or zeros, and nothing is read. Both ends are aligned.
+HEED_DEVICE void copy_16_or_zeros(u32 to, const void* from, bool inside) {
+  asm volatile(
+      "{\n.reg .pred outside;\nsetp.eq.u32 outside, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, outside;\n}" ::"r"(to),
+      "l"(from), "r"(u32(inside))
+      : "memory");
+}
 /// Sixteen bytes to shared memory, of which the first `bytes` are read and the rest are zero. Both ends are aligned.
 HEED_DEVICE void copy_16(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

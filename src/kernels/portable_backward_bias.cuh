@@ -18,7 +18,6 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
   constexpr ForwardFeatures F = C.features;
-  constexpr OperandOrder kOrder = operand_order(C);
   using Bias = typename TagOf<C.d_bias>::Type;
   using BiasRaw = typename Bias::Raw;
   constexpr int kPiece = C.piece, kTile = C.tile(), kN = C.block, kM = C.warp_rows / 16, kThreads = C.threads();
@@ -72,9 +71,9 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
           float s[kM][kN / 2], dp[kM][kN / 2];
           clear(s);
           clear(dp);
-          multiply_in_pieces<T, kOrder, kTile, kN, kPiece, kThreads, C.row_bytes, kN, kM>(
+          multiply_in_pieces<T, kTile, kN, kPiece, kThreads, C.row_bytes, kN, kM>(
               s, at, queries, first_row, keys, first_key, mine, thread, lane);
-          multiply_in_pieces<T, kOrder, kTile, kN, kPiece, kThreads, C.row_bytes, kN, kM>(
+          multiply_in_pieces<T, kTile, kN, kPiece, kThreads, C.row_bytes, kN, kM>(
               dp, at, outputs, first_row, values, first_key, mine, thread, lane);
           if (!mine) continue;
           const bool edge = first_key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(warp_row)) ||

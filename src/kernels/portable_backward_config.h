@@ -35,8 +35,6 @@ struct PortableBackwardConfig {
   int stages = 2;      ///< blocks in shared memory
   int piece = 0;       ///< columns of a piece; 0: whole rows
   int pass = 0;        ///< columns of a gradient in one pass, with pieces
-  /// 16-bit operands come in the order mma takes them, by a second set of offsets in registers; otherwise by moves.
-  bool operands_in_order = false;
   /// Rows of q, k, v and dO (of o and dO: `rows`) begin at multiples of so many bytes, and their elements are
   /// neighbours: 16, 8, 4. One element's bytes: any strides.
   int row_bytes = 16;
@@ -166,7 +164,6 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
   const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
   const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
   const bool tight = max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
-  c.operands_in_order = !wide && !features.changes_scores() && features.weight() <= (tight ? 0 : 2);
   const int width = c.d > c.d_v ? c.d : c.d_v;
   const bool tightest = part == BackwardPart::keys || (part == BackwardPart::queries && t.row_bytes < 16);
   const bool too_wide = wide ? width > 128 : width > 256 || (tightest && crowded(features) && c.d > 192);

@@ -30,7 +30,6 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
   constexpr ForwardFeatures F = C.features;
-  constexpr OperandOrder kOrder = operand_order(C);
   constexpr bool kPieces = C.in_pieces();
   constexpr int kD = kPieces ? C.piece : C.d, kDv = kPieces ? C.piece : C.d_v;  // columns of tiles
   constexpr int kDSum = C.has_keys() ? C.pass_d() : 32, kDvSum = C.has_values() ? C.pass_d_v() : 32;
@@ -135,10 +134,10 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
         clear(dp);
         if constexpr (kPieces) {
           const PieceTiles at{ring_at, k_at, ring_at, k_at + warp * C.warp_rows * kD * kBytes};
-          multiply_in_pieces<T, kOrder, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
+          multiply_in_pieces<T, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
               s, at, queries(head), row, keys, first_key, seen, thread, lane);
           if constexpr (C.has_scores())
-            multiply_in_pieces<T, kOrder, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
+            multiply_in_pieces<T, kBlock, kTile, kD, kThreads, kRowBytes, 16 * kK, kM>(
                 dp, at, outputs(head), row, values, first_key, seen, thread, lane);
           load_stats(i, 0);  // arrives with the columns below
           if constexpr (C.has_keys()) {
@@ -148,10 +147,10 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
           }
           if (!seen) continue;
         } else {
-          multiply_rows<T, kOrder, kD, 16 * kK, kM>(s, q_at + within * kD * kBytes,
+          multiply_rows<T, kD, 16 * kK, kM>(s, q_at + within * kD * kBytes,
                                                     k_at + warp * C.warp_rows * kD * kBytes, p.d, lane);
           if constexpr (C.has_scores())
-            multiply_rows<T, kOrder, kDv, 16 * kK, kM>(dp, do_at + within * kDv * kBytes,
+            multiply_rows<T, kDv, 16 * kK, kM>(dp, do_at + within * kDv * kBytes,
                                                        v_at + warp * C.warp_rows * kDv * kBytes, p.d_v, lane);
         }
 
@@ -189,10 +188,10 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
           }
         }
         if constexpr (C.has_values())
-          add_transposed_product<T, kOrder, kDvSum, kM, kK>(dv, s, weights_at,
+          add_transposed_product<T, kDvSum, kM, kK>(dv, s, weights_at,
                                                             kPieces ? ring_at : do_at + within * kDv * kBytes, lane);
         if constexpr (C.has_keys())
-          add_transposed_product<T, kOrder, kDSum, kM, kK>(dk, dp, weights_at,
+          add_transposed_product<T, kDSum, kM, kK>(dk, dp, weights_at,
                                                            kPieces ? ring_at : q_at + within * kD * kBytes, lane);
       }
       if constexpr (!kPieces && kStages == 1) {

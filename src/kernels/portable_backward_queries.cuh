@@ -20,7 +20,6 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename T::Raw;
   constexpr ForwardFeatures F = C.features;
-  constexpr OperandOrder kOrder = operand_order(C);
   constexpr bool kPieces = C.in_pieces();
   constexpr int kD = kPieces ? C.piece : C.d, kDv = kPieces ? C.piece : C.d_v, kDSum = C.pass_d();
   constexpr int kTile = C.tile(), kBlock = C.block, kN = C.step, kM = C.warp_rows / 16;
@@ -122,15 +121,15 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
         clear(dp);
         if constexpr (kPieces) {
           const PieceTiles at{q_at, ring_at, my_q_at, ring_at};
-          multiply_in_pieces<T, kOrder, kTile, kN, kD, kThreads, kRowBytes, kN, kM>(s, at, queries, first_row, keys,
+          multiply_in_pieces<T, kTile, kN, kD, kThreads, kRowBytes, kN, kM>(s, at, queries, first_row, keys,
                                                                                     first_key, seen, thread, lane);
-          multiply_in_pieces<T, kOrder, kTile, kN, kD, kThreads, kRowBytes, kN, kM>(dp, at, outputs, first_row, values,
+          multiply_in_pieces<T, kTile, kN, kD, kThreads, kRowBytes, kN, kM>(dp, at, outputs, first_row, values,
                                                                                     first_key, seen, thread, lane);
           load_columns<T, kN, kDSum, kThreads, kRowBytes>(ring_at, keys, first_key, first_column, thread);
           if (!seen) continue;
         } else {
-          multiply_rows<T, kOrder, kD, kN, kM>(s, my_q_at, k_at + within * kD * kBytes, p.d, lane);
-          multiply_rows<T, kOrder, kDv, kN, kM>(dp, my_do_at, v_at + within * kDv * kBytes, p.d_v, lane);
+          multiply_rows<T, kD, kN, kM>(s, my_q_at, k_at + within * kD * kBytes, p.d, lane);
+          multiply_rows<T, kDv, kN, kM>(dp, my_do_at, v_at + within * kDv * kBytes, p.d_v, lane);
         }
         const bool edge = first_key + kN > clear_end || first_key < clear_begin;
 #pragma unroll
@@ -153,7 +152,7 @@ __device__ __forceinline__ void portable_backward_queries(const BackwardParams& 
                                             lane);
           }
         }
-        add_product<T, kOrder, kDSum, kN, kM>(dq, dp, weights_at, kPieces ? ring_at : k_at + within * kD * kBytes,
+        add_product<T, kDSum, kN, kM>(dq, dp, weights_at, kPieces ? ring_at : k_at + within * kD * kBytes,
                                               lane);
       }
       if constexpr (!kPieces && kStages == 1) {

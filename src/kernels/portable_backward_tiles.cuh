@@ -11,30 +11,30 @@ namespace heed::kernels {
 
 /// s [16 * kM, kN] += A [16 * kM, kColumns] B^T [kColumns, kN], both tiles in shared memory with rows of kColumns, of
 /// which `columns` count.
-template <class T, OperandOrder kOrder, int kColumns, int kN, int kM>
+template <class T, int kColumns, int kN, int kM>
 HEED_DEVICE void multiply_rows(float (&s)[kM][kN / 2], u32 a_at, u32 b_at, int columns, int lane) {
   if constexpr (sizeof(typename T::Raw) == 4) {
     multiply_keys_f32<kColumns, kColumns, kN, kM, (kM * kN > 512 ? 2 : 4)>(s, a_at, b_at, min(columns, kColumns), lane);
   } else {
     u32 none[kM][1][4];
-    multiply_keys<T, kColumns, kColumns, kN, kM, 1, kOrder>(s, a_at, none, b_at, lane);
+    multiply_keys<T, kColumns, kColumns, kN, kM, 0>(s, a_at, none, b_at, lane);
   }
 }
 
 /// sums [16 * kM, kColumns] += W [16 * kM, kN] X [kN, kColumns]; x_at: X in shared memory. weights_at: [16 * kM, kN] of
 /// the warp's own, for f32.
-template <class T, OperandOrder kOrder, int kColumns, int kN, int kM>
+template <class T, int kColumns, int kN, int kM>
 HEED_DEVICE void add_product(float (&sums)[kM][kColumns / 2], const float (&weights)[kM][kN / 2], u32 weights_at,
                              u32 x_at, int lane) {
   if constexpr (sizeof(typename T::Raw) == 4) {
     multiply_values_f32<kColumns, kN, kM>(sums, weights, weights_at, x_at, lane);
   } else {
-    multiply_values<T, kColumns, kN, kM, kOrder>(sums, weights, x_at, lane);
+    multiply_values<T, kColumns, kN, kM>(sums, weights, x_at, lane);
   }
 }
 
 /// sums [16 * kK, kColumns] += W^T [16 * kK, 16 * kM] X [16 * kM, kColumns], for weights whose rows are those of X.
-template <class T, OperandOrder kOrder, int kColumns, int kM, int kK>
+template <class T, int kColumns, int kM, int kK>
 HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const float (&weights)[kM][8 * kK],
                                         u32 weights_at, u32 x_at, int lane_index) {
   const u32 lane = fresh(lane_index) % 32;
@@ -50,6 +50,7 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
     __syncwarp();
     multiply_stored_f32<kColumns, 16 * kM, kK>(sums, weights_at, x_at, lane);
   } else {
+    const u32 x_first = matrices_down<kColumns / 8>(x_at, lane);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       u32 a[kK][4];
@@ -63,7 +64,7 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
 #pragma unroll
       for (int n = 0; n < kColumns / 16; ++n) {
         u32 b[4];
-        load_turned<kColumns, kOrder>(b, x_at, 16 * m, n, lane);
+        load_transposed(b, moved<kColumns / 8>(x_first, 16 * m, 2 * n));
 #pragma unroll
         for (int k = 0; k < kK; ++k) {
           multiply_add<T>(sums[k] + 8 * n, a[k], b[0], b[1]);
@@ -72,10 +73,6 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
       }
     }
   }
-}
-
-constexpr OperandOrder operand_order(const PortableBackwardConfig& c) {
-  return c.operands_in_order ? OperandOrder::by_offsets : OperandOrder::by_moves;
 }
 
 /// Columns first_column .. of a matrix.
@@ -94,7 +91,7 @@ struct PieceTiles {
 
 /// multiply_rows for head dims that are wider than shared memory: pieces of the rows a_row .. of A and b_row .. of B
 /// come one after the other. By all threads of the CTA; `mine`: this warp wants the product.
-template <class T, OperandOrder kOrder, int kARows, int kBRows, int kPiece, int kThreads, int kRowBytes, int kN, int kM,
+template <class T, int kARows, int kBRows, int kPiece, int kThreads, int kRowBytes, int kN, int kM,
           class A, class B>
 HEED_DEVICE void multiply_in_pieces(float (&s)[kM][kN / 2], const PieceTiles& tiles, const Matrix<A>& a, int a_row,
                                     const Matrix<B>& b, int b_row, bool mine, u32 thread, int lane) {
@@ -106,7 +103,7 @@ HEED_DEVICE void multiply_in_pieces(float (&s)[kM][kN / 2], const PieceTiles& ti
     close_copies();
     wait_copies<0>();
     __syncthreads();
-    if (mine) multiply_rows<T, kOrder, kPiece, kN, kM>(s, tiles.my_a_at, tiles.my_b_at, a.columns - column, lane);
+    if (mine) multiply_rows<T, kPiece, kN, kM>(s, tiles.my_a_at, tiles.my_b_at, a.columns - column, lane);
   }
 }
 

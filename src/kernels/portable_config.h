@@ -22,10 +22,11 @@ struct PortableConfig {
   int d = 128, d_v = 128;         ///< tiles that cover the head dims: one of kHeadTiles each
   int tile_k = 64;                ///< keys per block
   int warps = 4;
-  int warp_rows = 32;           ///< 16 or 32; 32 reads K and V from shared memory half as often
-  int stages = 1;               ///< 1: K and V take turns in arriving; more: a ring of so many blocks of both
-  bool q_in_registers = false;  ///< 16-bit types: Q is read from shared memory once
-  int k_pieces = 1;             ///< K arrives in so many pieces of its columns, one after the other
+  int warp_rows = 32;  ///< 16 or 32; 32 reads K and V from shared memory half as often
+  int stages = 1;      ///< 1: K and V take turns in arriving; more: a ring of so many blocks of both
+  int ctas = 1;        ///< that share a multiprocessor: each thread has its part of the registers
+  int q_held = 0;      ///< 16-bit types: so many columns of Q stay in registers
+  int k_pieces = 1;    ///< K arrives in so many pieces of its columns, one after the other
   /// Rows of q, k, v begin at multiples of so many bytes, and their elements are neighbours: 16, 8, 4. One element's
   /// bytes: any strides.
   int row_bytes = 16;
@@ -35,7 +36,6 @@ struct PortableConfig {
   constexpr int input_bytes() const { return input == Element::f32 ? 4 : 2; }
   /// Tiles are copied as they are, sixteen bytes at a time.
   constexpr bool plain_copies() const { return row_bytes == 16 && input == type; }
-  /// Launch bounds are (threads(), 1): told less, ptxas spills a few registers to fit one more CTA.
   constexpr int threads() const { return 32 * warps; }
   constexpr int tile_q() const { return warps * warp_rows; }
   /// Where O is wider than the registers it is computed in passes over its columns, each with all the scores.
@@ -51,11 +51,15 @@ struct PortableConfig {
   /// f32 weights change owners through shared memory; 16-bit ones stay where they are.
   constexpr int weight_bytes() const { return type == Element::f32 ? tile_q() * tile_k * 4 : 0; }
   constexpr int shared_bytes() const { return q_bytes() + stages * (k_bytes() + v_bytes()) + weight_bytes(); }
+  /// Thread blocks for which a multiprocessor has memory, where one may have max_shared_bytes. Each costs 1 KiB more
+  /// than it asked for, and the multiprocessor has 1 KiB more.
+  constexpr int ctas_within(int max_shared_bytes) const {
+    constexpr int kReserved = 1024;
+    return (max_shared_bytes + kReserved) / (shared_bytes() + kReserved);
+  }
 
   /// Registers for Q, S and O, of 255. The rest is for operands, addresses and features.
-  constexpr int tile_registers() const {
-    return warp_rows / 16 * (tile_k / 2 + pass_d_v() / 2 + (q_in_registers ? d / 4 : 0));
-  }
+  constexpr int tile_registers() const { return warp_rows / 16 * (tile_k / 2 + pass_d_v() / 2 + q_held / 4); }
 
   /// The limit this configuration breaks, or null.
   constexpr const char* impossible() const {
@@ -66,15 +70,18 @@ struct PortableConfig {
     if (row_bytes > 16 || row_bytes < input_bytes() || (row_bytes & (row_bytes - 1)) != 0)
       return "copies are of 16, 8 or 4 bytes, or of one element";
     if (k_pieces < 1 || d % k_pieces != 0) return "the pieces of K are equal";
-    if (k_pieces > 1 && (stages > 1 || q_in_registers || d / k_pieces * element_bytes() % 128 != 0))
+    if (k_pieces > 1 && (stages > 1 || q_held > 0 || d / k_pieces * element_bytes() % 128 != 0))
       return "pieces of K want one stage, Q in shared memory, and rows of whole 128 bytes";
     if (tile_k < 16 || tile_k > 128 || tile_k % 16 != 0) return "a block has 16 to 128 keys, in steps of 16";
     if (warp_rows != 16 && warp_rows != 32) return "a warp has 16 or 32 rows";
     if (warps < 1 || warps > 16) return "1 to 16 warps";
     if (stages < 1 || stages > 4) return "1 to 4 stages";
-    if (q_in_registers && type == Element::f32) return "Q stays in registers for 16-bit types only";
+    if (q_held < 0 || q_held > d || q_held % 16 != 0) return "Q is held by 16 columns";
+    if (q_held > 0 && type == Element::f32) return "Q stays in registers for 16-bit types only";
     if (tile_registers() > 208) return "Q, S and O of a warp do not fit its registers";
-    if (warps > 8 && tile_registers() > 96) return "more than 8 warps leave 128 registers each";
+    if (ctas < 1 || ctas > 4) return "1 to 4 CTAs share a multiprocessor";
+    if (ctas * warps > 8 && tile_registers() + 32 > 2048 / (ctas * warps))
+      return "more than 8 warps leave fewer than 255 registers each";
     if (shared_bytes() > 227 * 1024) return "more than 227 KiB of shared memory";
     return nullptr;
   }
@@ -110,16 +117,31 @@ constexpr PortableConfig portable_config(Element type, Element input, Element ou
   } else if (width <= 64) {
     c.tile_k = heaviest || (heavy && c.d > 256) ? 32 : 64;
     c.stages = 2;
-    c.q_in_registers = c.d <= 64 && light;
+    if (light && c.d <= 64) {
+      if (row_bytes == 16 && c.ctas_within(max_shared_bytes) >= 3) {
+        c.ctas = 3;  // worth more than Q in registers
+      } else {
+        c.q_held = c.d;
+      }
+    }
   } else if (width <= 128) {
-    const bool tight = features.mask != MaskShape::none && max_shared_bytes < 200 * 1024;  // sm_80: one register short
-    const bool wide = light && !tight && row_bytes > 2;  // element by element, loads take registers
+    const bool wide = light && row_bytes > 2;  // element by element, loads take registers
     c.tile_k = wide ? 64 : 32;
-    c.stages = wide ? 1 : 2;
+    c.stages = 2;
+    if (wide && c.ctas_within(max_shared_bytes) < 2) c.stages = 1;
+    if (wide && c.ctas_within(max_shared_bytes) < 2) {
+      c.tile_k = 32;
+      if (c.ctas_within(max_shared_bytes) < 2) c.tile_k = 64;
+    }
+    if (c.d == 128 && c.tile_k == 64 && c.stages == 1) c.q_held = 32;
     if (bias || (features.dropout && !c.plain_copies())) c.warps = 8, c.warp_rows = 16;
   } else {
-    c.tile_k = !heavy ? 64 : heaviest || c.passes() > 1 ? 16 : 32;
+    c.tile_k = heavy ? (heaviest || c.passes() > 1 ? 16 : 32) : light || c.passes() == 1 ? 64 : 32;
     c.warps = 8;
+    if (light && row_bytes == 16 && c.passes() == 1) {
+      c.tile_k = 128;
+      if (c.shared_bytes() > max_shared_bytes) c.tile_k = 64;
+    }
   }
   if (c.d > 512) {  // Q fills the shared memory
     c.warp_rows = 16;

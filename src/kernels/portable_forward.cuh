@@ -35,7 +35,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
   constexpr int kD = C.d, kDv = C.pass_d_v(), kN = C.tile_k, kM = C.warp_rows / 16;
   constexpr int kThreads = C.threads(), kTileQ = C.tile_q(), kWarpRows = C.warp_rows, kStages = C.stages;
   constexpr int kPiece = kD / C.k_pieces, kRowBytes = C.row_bytes;
-  constexpr int kQSteps = C.q_in_registers ? kD / 16 : 1;
+  constexpr int kHeld = C.q_held / 16;
   constexpr u32 kKBytes = C.k_bytes(), kVBytes = C.v_bytes();
   // Log2 units by which a maximum may pass its reference: weights up to 2^8 fit f16. A wider output would show that
   // the largest weights are rounded: there they are 1.
@@ -99,7 +99,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
 
       if (pass == 0 && blocks.count > 0)
         load_tile<T, Input, kTileQ, kD, kThreads, kRowBytes>(q_at, queries, first_row, thread);
-      if constexpr (C.q_in_registers) close_copies();
+      if constexpr (kHeld > 0) close_copies();
       if constexpr (kStages == 1) {
         if (blocks.count > 0) load_keys(0, 0);
         close_copies();
@@ -114,14 +114,15 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
         }
       }
 
-      u32 q_registers[kM][kQSteps][4];
-      if constexpr (C.q_in_registers) {
+      u32 q_held[kM][kHeld > 0 ? kHeld : 1][4];
+      if constexpr (kHeld > 0) {
         wait_copies<kStages == 1 ? 1 : kStages - 1>();
         __syncthreads();
 #pragma unroll
         for (int m = 0; m < kM; ++m)
 #pragma unroll
-          for (int step = 0; step < kQSteps; ++step) load_query<kD>(q_registers[m][step], warp_q_at, m, step, lane);
+          for (int step = 0; step < kHeld; ++step)
+            load_matrices(q_held[m][step], moved<kD / 8>(matrices_down<kD / 8>(warp_q_at, lane), 16 * m, 2 * step));
       }
 
       float o[kM][kDv / 2];          // [warp_rows, pass_d_v], unnormalised
@@ -175,7 +176,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
               multiply_keys_f32<kD, kPiece, kN, kM, (kM * kDv > 128 ? 2 : 4)>(s, q_now, k_now,
                                                                               min(p.d - piece * kPiece, kPiece), lane);
             } else {
-              multiply_keys<T, kD, kPiece, kN, kM, kQSteps>(s, q_now, q_registers, k_now, lane);
+              multiply_keys<T, kD, kPiece, kN, kM, kHeld>(s, q_now, q_held, k_now, lane);
             }
           }
         }
@@ -192,7 +193,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
               RowFeatures<F, Input> rows[2];  // found anew for each block: registers are dearer
-              const int row = int(fresh(warp_row + 16 * m + lane / 4));
+              const int row = warp_row + 16 * m + int(fresh(lane) / 4);
               rows[0].set(p, q, t.batch, t.head, row);
               rows[1].set(p, q, t.batch, t.head, row + 8);
               if constexpr (F.changes_scores()) change_scores<F, Input>(p, rows, s[m], fresh(first_key), q.s_k, lane);
@@ -205,27 +206,28 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           }
 
           // A row's reference follows its maximum when that has grown by more than kGrowth in some row of the warp.
+          // Each thread looks at its own keys; only then the four of a row compare theirs.
           const float unit = F.changes_scores() ? 1.0f : p.scale_log2;
           float highest[kM][2];
           bool grown = false;
 #pragma unroll
           for (int r = 0; r < 2 * kM; ++r) {
             const int m = r / 2, half = r % 2;
-            float x = -HEED_INFINITY;
+            float x = top[m][half];
 #pragma unroll
             for (int n = 0; n < kN / 8; ++n) x = fmaxf(x, fmaxf(s[m][4 * n + 2 * half], s[m][4 * n + 2 * half + 1]));
-            x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-            x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-            highest[m][half] = fmaxf(top[m][half], x);
-            grown = grown || (highest[m][half] - top[m][half]) * unit > kGrowth;
+            highest[m][half] = x;
+            grown = grown || (x - top[m][half]) * unit > kGrowth;
           }
           if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
             for (int r = 0; r < 2 * kM; ++r) {
               const int m = r / 2, half = r % 2;
-              const float shrink =
-                  highest[m][half] == -HEED_INFINITY ? 1.0f : exp2_approx((top[m][half] - highest[m][half]) * unit);
-              top[m][half] = highest[m][half];
+              float x = highest[m][half];
+              x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+              x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+              const float shrink = x == -HEED_INFINITY ? 1.0f : exp2_approx((top[m][half] - x) * unit);
+              top[m][half] = x;
               sum[m][half] *= shrink;
 #pragma unroll
               for (int n = 0; n < kDv / 8; ++n) {
@@ -239,30 +241,33 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           // Far from 0 a score times `unit` is too coarse to subtract from: there, and in f32, differences come first.
           float unit_of_top = unit;
           if constexpr (!kDifferences) {
-            bool far = false;
+            float farthest = 0.0f;
 #pragma unroll
-            for (int r = 0; r < 2 * kM; ++r)
-              far = far || (top[r / 2][r % 2] != -HEED_INFINITY && !(fabsf(top[r / 2][r % 2]) * unit < kFar));
-            if (__any_sync(0xffffffffu, far)) {
+            for (int r = 0; r < 2 * kM; ++r) farthest = fmaxf(farthest, fabsf(top[r / 2][r % 2]));
+            if (__any_sync(0xffffffffu, !(farthest * unit < kFar))) {
               unit_of_top = 0.0f;
 #pragma unroll
               for (int r = 0; r < 2 * kM; ++r) subtract_reference(s[r / 2], r % 2, top[r / 2][r % 2]);
             }
           }
+          float reference[kM][2], shift[kM][2];
 #pragma unroll
           for (int r = 0; r < 2 * kM; ++r) {
-            const int m = r / 2, half = r % 2;
-            const float reference = top[m][half] == -HEED_INFINITY ? 0.0f : top[m][half],
-                        shift = reference * unit_of_top;
+            const float x = top[r / 2][r % 2];
+            reference[r / 2][r % 2] = x == -HEED_INFINITY ? 0.0f : x;
+            shift[r / 2][r % 2] = reference[r / 2][r % 2] * unit_of_top;
+          }
 #pragma unroll
-            for (int n = 0; n < kN / 8; ++n)
+          for (int n = 0; n < kN / 8; ++n)  // all rows of a key together: the product begins with the first keys
 #pragma unroll
-              for (int e = 0; e < 2; ++e) {
-                float& x = s[m][4 * n + 2 * half + e];
-                x = exp2_approx(kDifferences ? (x - reference) * unit : __fmaf_rn(x, unit, -shift));
+            for (int m = 0; m < kM; ++m)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                float& x = s[m][4 * n + i];
+                const int half = i / 2;
+                x = exp2_approx(kDifferences ? (x - reference[m][half]) * unit : __fmaf_rn(x, unit, -shift[m][half]));
                 sum[m][half] += x;
               }
-          }
           if constexpr (F.dropout) {
 #pragma unroll
             for (int m = 0; m < kM; ++m)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "forward_features.cuh"
+#include "mma.cuh"
 
 namespace heed::kernels {
 
@@ -24,7 +25,7 @@ HEED_DEVICE PortableTile portable_tile(const ForwardParams& p, i64 tile) {
     pair = tile / p.row_tiles;
     row = tile % p.row_tiles;
   }
-  return {int(row), int(pair % p.heads), int(pair / p.heads)};
+  return {int(row), int(fresh(u32(pair % p.heads))), int(fresh(u32(pair / p.heads)))};  // 32 bits, or the other 32 stay
 }
 
 /// The blocks of keys that rows [first_row, last_row] see some of, the last one first:

@@ -13,13 +13,16 @@
 
 namespace heed::kernels {
 
+/// So many neighbouring chunks of a row change places: few, so that few offsets depend on the lane.
+template <int kChunks>
+constexpr u32 kTurned = kChunks % 8 == 0 ? 8 : 4;
+
 template <int kChunks>
 HEED_DEVICE u32 chunk_offset(u32 row, u32 chunk) {
   static_assert(kChunks % 4 == 0, "two rows of four chunks are one line of banks");
-  constexpr u32 kTurned =
-      kChunks % 8 == 0 ? 8 : 4;  // only so many change places, so that few offsets depend on the lane
-  const u32 turn = row / (8 / kTurned) % kTurned;
-  return (row * kChunks + chunk / kTurned * kTurned + (chunk % kTurned ^ turn)) * 16;
+  constexpr u32 kTurns = kTurned<kChunks>;
+  const u32 turn = row / (8 / kTurns) % kTurns;
+  return (row * kChunks + chunk / kTurns * kTurns + (chunk % kTurns ^ turn)) * 16;
 }
 
 /// A matrix in global memory; nothing of it is read behind `rows` and `columns`, where the tiles hold zeros.
@@ -103,9 +106,28 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
     // Neighbouring threads copy kRowBytes each of a 128-byte (or 64-byte) piece of a row. Piece by piece: unrolled, the
     // offsets of all pieces would need registers that the larger tiles do not have.
     constexpr int kPieceChunks = kChunks % 8 == 0 ? 8 : 4, kCopies = 16 / kRowBytes;  // of a chunk
-    constexpr int kPiece = kPieceChunks * kCopies, kStep = kThreads / kPiece, kUnroll = kRowBytes == 16 ? kRows : 4;
+    constexpr int kPiece = kPieceChunks * kCopies, kStep = kThreads / kPiece, kUnroll = kRowBytes == 16 ? 2 : 4;
     constexpr int kCopied = kRowBytes / sizeof(Raw);
     const u32 copy_index = thread % kPiece;
+    if constexpr (kRowBytes == 16 && kStep % 8 == 0) {
+      // As nearly always, all rows are there and all chunks whole: a thread's rows lie alike, its places differ by
+      // constants.
+      if (first_row + kRows <= from.rows && from.columns % kElements == 0) {
+        const int row = int(thread / kPiece), column = int(copy_index) * kElements;
+        const u32 place = fresh(to + chunk_offset<kChunks>(row, copy_index));
+        const Raw* source = from.data + (first_row + row) * from.row_step + column;
+#pragma unroll
+        for (int r = 0; r < kRows; r += kStep) {
+          if (kRows % kStep != 0 && r + row >= kRows) break;
+#pragma unroll
+          for (int piece = 0; piece < kChunks; piece += kPieceChunks)
+            copy_16_or_zeros(place + (r * kChunks + piece) * 16, source + piece * kElements,
+                             column < from.columns - piece * kElements);
+          source += kStep * from.row_step;
+        }
+        return;
+      }
+    }
 #pragma unroll 1
     for (int piece = 0; piece < kChunks; piece += kPieceChunks) {
       const u32 chunk = piece + copy_index / kCopies;
@@ -154,68 +176,50 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
   }
 }
 
-/// Where a lane points for the four 8 x 8 matrices of rows [row, row + 16) and chunks [chunk, chunk + 2), which come
-/// row by row: as the right operand wants them, two neighbouring registers for each eight rows.
+/// Where a lane points for the four 8 x 8 matrices of a tile's first 16 rows and first two chunks, which come row by
+/// row: as the right operand wants them, two neighbouring registers for each eight rows.
 template <int kChunks>
-HEED_DEVICE u32 matrices_across(u32 row, u32 chunk, u32 lane) {
-  return chunk_offset<kChunks>(row + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2);
+HEED_DEVICE u32 matrices_across(u32 tile, u32 lane) {
+  return tile + chunk_offset<kChunks>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 /// The same, column by column: as the left operand wants them, and the right one when it is transposed.
 template <int kChunks>
-HEED_DEVICE u32 matrices_down(u32 row, u32 chunk, u32 lane) {
-  return chunk_offset<kChunks>(row + lane / 8 % 2 * 8 + lane % 8, chunk + lane / 16);
+HEED_DEVICE u32 matrices_down(u32 tile, u32 lane) {
+  return tile + chunk_offset<kChunks>(lane / 8 % 2 * 8 + lane % 8, lane / 16);
 }
-/// How operands that are wanted column by column are loaded. In order needs a second set of offsets in registers; where
-/// these are short, all operands come row by row and moves put them in order.
-enum class OperandOrder { by_offsets, by_moves };
-
-/// The left operand Q [16, 16] of mma from rows 16 * m and columns 16 * step on.
-template <int kD, OperandOrder kOrder = OperandOrder::by_moves>
-HEED_DEVICE void load_query(u32 (&q)[4], u32 q_rows, int m, int step, u32 lane) {
-  if constexpr (kOrder == OperandOrder::by_offsets) {
-    load_matrices(q, q_rows + matrices_down<kD / 8>(16 * m, 2 * step, lane));
-  } else {
-    u32 x[4];
-    load_matrices(x, q_rows + matrices_across<kD / 8>(16 * m, 2 * step, lane));
-    q[0] = x[0], q[1] = x[2], q[2] = x[1], q[3] = x[3];
-  }
-}
-/// The right operand [16, 16] from the transposed rows `row` .. and columns 16 * n on: columns 0..7 of rows 0..7 and
-/// 8..15, then columns 8..15.
-template <int kColumns, OperandOrder kOrder = OperandOrder::by_moves>
-HEED_DEVICE void load_turned(u32 (&b)[4], u32 rows_at, int row, int n, u32 lane) {
-  if constexpr (kOrder == OperandOrder::by_offsets) {
-    load_transposed(b, rows_at + matrices_down<kColumns / 8>(row, 2 * n, lane));
-  } else {
-    u32 x[4];
-    load_transposed(x, rows_at + matrices_across<kColumns / 8>(row, 2 * n, lane));
-    b[0] = x[0], b[1] = x[2], b[2] = x[1], b[3] = x[3];
-  }
+/// From there to the 16 rows from `row`, a multiple of 16, and the two chunks from `chunk`, an even number: one
+/// instruction for each place of the chunks, however many rows are read there; the rest is a constant of the load.
+/// Needs tiles that begin at multiples of 128 bytes.
+template <int kChunks>
+HEED_DEVICE u32 moved(u32 first, u32 row, u32 chunk) {
+  constexpr u32 kTurns = kTurned<kChunks>;
+  return (first ^ chunk % kTurns * 16) + (row * kChunks + chunk / kTurns * kTurns) * 16;
 }
 
 /// s [16 * kM, kN] += Q [16 * kM, kPiece] K^T [kPiece, kN] on the tensor cores. q_rows is the warp's Q in shared
-/// memory, whose rows have kD columns, q its fragments where they stay in registers (kQSteps = kD / 16, else 1).
-template <class T, int kD, int kPiece, int kN, int kM, int kQSteps, OperandOrder kOrder = OperandOrder::by_moves>
-HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q)[kM][kQSteps][4], u32 k_at,
+/// memory, whose rows have kD columns; the fragments of its first 16 * kHeld columns are in `held`.
+template <class T, int kD, int kPiece, int kN, int kM, int kHeld, int kPlaces>
+HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&held)[kM][kPlaces][4], u32 k_at,
                                u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
+  const u32 q_first = matrices_down<kD / 8>(q_rows, lane), k_first = matrices_across<kPiece / 8>(k_at, lane);
   constexpr int kUnroll = kPiece > 512 ? 4 : kPiece / 16;  // the order of chunks repeats after four steps
 #pragma unroll kUnroll
   for (int step = 0; step < kPiece / 16; ++step) {
     u32 a[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      if constexpr (kQSteps > 1) {
+      if (step < kHeld) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a[m][i] = q[m][step][i];
+        for (int i = 0; i < 4; ++i) a[m][i] = held[m][step][i];
       } else {
-        load_query<kD, kOrder>(a[m], q_rows, m, step, lane);
+        load_matrices(a[m], moved<kD / 8>(q_first, 16 * m, 2 * step));
       }
     }
 #pragma unroll
     for (int n = 0; n < kN / 16; ++n) {
       u32 b[4];  // keys 0..7: columns 0..7, 8..15; keys 8..15: the same
-      load_matrices(b, k_at + matrices_across<kPiece / 8>(16 * n, 2 * step, lane));
+      load_matrices(b, moved<kPiece / 8>(k_first, 16 * n, 2 * step));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         multiply_add<T>(s[m] + 8 * n, a[m], b[0], b[1]);
@@ -226,10 +230,10 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&q
 }
 
 /// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
-template <class T, int kDv, int kN, int kM, OperandOrder kOrder = OperandOrder::by_moves>
+template <class T, int kDv, int kN, int kM>
 HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at,
                                  u32 lane_index) {
-  const u32 lane = fresh(lane_index) % 32;
+  const u32 v_first = matrices_down<kDv / 8>(v_at, fresh(lane_index) % 32);
 #pragma unroll
   for (int step = 0; step < kN / 16; ++step) {
     u32 a[kM][4];
@@ -239,8 +243,8 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
       for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
 #pragma unroll
     for (int n = 0; n < kDv / 16; ++n) {
-      u32 b[4];
-      load_turned<kDv, kOrder>(b, v_at, 16 * step, n, lane);
+      u32 b[4];  // columns 0..7: keys 0..7, 8..15; columns 8..15: the same
+      load_transposed(b, moved<kDv / 8>(v_first, 16 * step, 2 * n));
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[1]);
@@ -340,17 +344,19 @@ HEED_DEVICE void store_rows(const Rows<Output>& to, int first_row, int first_col
   using Raw = typename Output::Raw;
   const i64 step = to.column_step;
   const bool fours = step == 1 && to.row_step % 4 == 0 && reinterpret_cast<u64>(to.data) % (4 * sizeof(Raw)) == 0;
+  const bool whole = fours && first_column + kColumns <= to.columns;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = first_row + int(lane / 4) + 8 * half;
+    const bool inside = i < to.rows;
     Raw* const row = to.data + i * to.row_step;
+    // Four neighbouring columns: pairs of lanes exchange what mma scattered over two groups of eight columns.
+    constexpr bool kScattered = sizeof(typename T::Raw) == 2;
+    const int column0 = first_column + int(kScattered ? lane % 2 * 8 + lane % 4 / 2 * 4 : lane % 4 * 4);
+    const auto four_columns = [&](float (&x)[4], int n) {
 #pragma unroll
-    for (int n = 0; n < kColumns / 16; ++n) {
-      // Four neighbouring columns: pairs of lanes exchange what mma scattered over two groups of eight columns.
-      float x[4] = {sums[8 * n + 2 * half], sums[8 * n + 2 * half + 1], sums[8 * n + 4 + 2 * half],
-                    sums[8 * n + 5 + 2 * half]};
-      int column = first_column + 16 * n + int(lane % 4 * 4);
-      if constexpr (sizeof(typename T::Raw) == 2) {
+      for (int e = 0; e < 4; ++e) x[e] = sums[8 * n + 4 * (e / 2) + 2 * half + e % 2] * factor[half];
+      if constexpr (kScattered) {
         const bool odd = lane % 2;
         const float other0 = __shfl_xor_sync(0xffffffffu, odd ? x[0] : x[2], 1);
         const float other1 = __shfl_xor_sync(0xffffffffu, odd ? x[1] : x[3], 1);
@@ -358,17 +364,32 @@ HEED_DEVICE void store_rows(const Rows<Output>& to, int first_row, int first_col
         x[1] = odd ? other1 : x[1];
         x[2] = odd ? x[2] : other0;
         x[3] = odd ? x[3] : other1;
-        column = first_column + 16 * n + int(lane % 2 * 8 + lane % 4 / 2 * 4);
       }
+    };
+    const auto store_four = [&](const float (&x)[4], int column) {
+      if constexpr (sizeof(Raw) == 2) {
+        *reinterpret_cast<uint2*>(row + column) = make_uint2(pack<Output>(x[0], x[1]), pack<Output>(x[2], x[3]));
+      } else {
+        *reinterpret_cast<float4*>(row + column) = make_float4(x[0], x[1], x[2], x[3]);
+      }
+    };
+    if (whole) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) x[e] *= factor[half];
-      if (i >= to.rows || column >= to.columns) continue;
+      for (int n = 0; n < kColumns / 16; ++n) {
+        float x[4];
+        four_columns(x, n);
+        if (inside) store_four(x, column0 + 16 * n);
+      }
+      continue;
+    }
+#pragma unroll
+    for (int n = 0; n < kColumns / 16; ++n) {
+      float x[4];
+      four_columns(x, n);
+      const int column = column0 + 16 * n;
+      if (!inside || column >= to.columns) continue;
       if (fours && column + 4 <= to.columns) {
-        if constexpr (sizeof(Raw) == 2) {
-          *reinterpret_cast<uint2*>(row + column) = make_uint2(pack<Output>(x[0], x[1]), pack<Output>(x[2], x[3]));
-        } else {
-          *reinterpret_cast<float4*>(row + column) = make_float4(x[0], x[1], x[2], x[3]);
-        }
+        store_four(x, column);
       } else {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
