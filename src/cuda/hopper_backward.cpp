@@ -100,8 +100,10 @@ constexpr std::array kLines{
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Heads that are in flight together: docs/kernels/log.md, "Backward". Under a right mask the longest tiles of a
-/// section come first. Where tiles add to dQ in order, neighbours of one head should start apart.
-std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles) {
+/// section come first. Where tiles add to dQ in order, neighbours of one head should start apart. `told`: how many
+/// tiles they have, if not 0.
+std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles,
+                        int told) {
   const bool right = features.mask == kernels::MaskShape::right;
   std::int64_t tiles = 1;
   if (problem.deterministic()) {
@@ -110,6 +112,7 @@ std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& 
   } else if (right) {
     tiles = 400;
   }
+  if (told > 0) tiles = told;
   return std::clamp<std::int64_t>(ceil_div(tiles, std::max<std::int64_t>(key_tiles, 1)), 1,
                                   problem.batch() * problem.heads_k());
 }
@@ -120,11 +123,15 @@ class HopperBackward final : public CudaBackwardKernel {
       : CudaBackwardKernel(line.spec, std::move(state)), line_(line) {}
 
   double expected_seconds(const Problem& problem) const override {
-    // The tile that is computed, whole; room for features costs.
+    // The tile that is computed, whole; room for features costs. What was measured to be worse here counts a fifth
+    // more.
     const double d = std::visit([](const auto& c) { return static_cast<double>(c.d); }, line_.config);
-    const double fit = 1 + 0.03 * line_.room;
+    const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
+    const double fit = (tuned ? line_.preference : 1.2) * (1 + 0.03 * line_.room);
     return 20e-6 + fit * 2 * expected_pairs(problem) * 5 * d / 450e12;
   }
+
+  std::string impossible(const Problem& problem) const override { return broken_limit(line_, problem); }
 
   std::string too_much(const Problem& problem) const override {
     const kernels::ForwardFeatures features = features_of(problem);
@@ -137,27 +144,17 @@ class HopperBackward final : public CudaBackwardKernel {
 
   std::vector<Step> steps(const Problem& problem, const Device&) const override {
     return std::visit(
-        [&](auto config) {
-          config = adapted(config, problem);
+        [](const auto& config) {
           return std::vector<Step>{
               {"D and LSE of rows", {kernel_source(config, HopperBackwardPart::before), "sm_90a", 0}},
               {"dK, dV and the sum of dQ",
                {kernel_source(config, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}},
               {"dQ", {kernel_source(config, HopperBackwardPart::after), "sm_90a", 0}}};
         },
-        line_.config);
+        hopper_backward_choice(line_, problem).config);
   }
 
  private:
-  template <class Config>
-  static Config adapted(Config config, const Problem& problem) {
-    config.type = element_of(problem.type());
-    config.features = features_of(problem);
-    config.features.sink = false;  // the LSE has it
-    config.ordered = problem.deterministic();
-    return config;
-  }
-
   /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
   static std::int64_t row_blocks(const Problem& problem, int tile_q) {
     return problem.mode() == Mode::group ? ceil_div(problem.total_q(), tile_q) + problem.batch() + 1
@@ -194,7 +191,7 @@ class HopperBackward final : public CudaBackwardKernel {
     p.turns += kCounterWords;
     p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), config.tile_q));
     p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), config.kTileK));
-    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles));
+    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles, line_.section));
 
     const auto map = [&](Operand which, const void* data, int box_rows) {
       const Operand shape = shape_of(which);
@@ -237,10 +234,10 @@ class HopperBackward final : public CudaBackwardKernel {
 
 }  // namespace
 
-std::span<const HopperBackwardLine> hopper_backward_lines() { return kLines; }
+std::span<const HopperBackwardLine> general_backward_lines() { return kLines; }
 
-std::shared_ptr<const dispatch::BackwardKernel> make_hopper_backward(const HopperBackwardLine& line,
-                                                                     std::shared_ptr<EngineState> state) {
+std::shared_ptr<const CudaBackwardKernel> make_hopper_backward(const HopperBackwardLine& line,
+                                                               std::shared_ptr<EngineState> state) {
   return std::make_shared<HopperBackward>(line, std::move(state));
 }
 

@@ -173,9 +173,9 @@ KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBac
       fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
                   c.ordered ? "_ordered" : "", suffix(features)),
       "hopper_backward_wide",
-      fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .ordered = {},\n    "
-                  ".features = {}}};\n",
-                  text(kElements, c.type), c.d, c.ordered, initializer(features)),
+      fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .q_ring = {}, "
+                  ".o_ring = {}, .ordered = {},\n    .features = {}}};\n",
+                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.ordered, initializer(features)),
       part);
 }
 

@@ -51,7 +51,7 @@ TEST(HopperKnobs, of_a_configuration_read_back_are_the_same_configuration) {
 
 /// A knob that changes nothing in the compiled text would be parsed and ignored.
 TEST(HopperKnobs, each_change_the_kernel) {
-  for (const HopperKnob& knob : hopper_knobs()) {
+  for (const HopperKnob& knob : KnobsOf<HopperConfig>::all()) {
     const HopperConfig before;
     HopperConfig after;
     knob.set(after, knob.get(before) == knob.least ? knob.most : knob.least);
