@@ -36,7 +36,7 @@ struct TuningEntry {
 };
 
 struct TuningRecord {
-  core::Json made = core::Json::object();  ///< when, where and how: for people
+  core::Json made = core::Json::object();  ///< when, where and how, for each pass: for people
   std::vector<TuningEntry> forward, backward;
 
   std::vector<TuningEntry>& of(Operation operation) { return operation == Operation::forward ? forward : backward; }
