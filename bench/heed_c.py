@@ -137,15 +137,6 @@ class Heed:
     def forward(self, args):
         self.check(self.lib.heed_forward(self.context, ctypes.byref(args), None))
 
-    @staticmethod
-    def backward_args(forward, lse, d_o, dq, dk, dv, data_type):
-        """`forward` as args() made it; it is kept alive by what is returned."""
-        forward.lse = lse_view(lse)
-        args = BackwardArgs(struct_size=ctypes.sizeof(BackwardArgs), forward=ctypes.pointer(forward))
-        for name, tensor in (("d_o", d_o), ("dq", dq), ("dk", dk), ("dv", dv)):
-            setattr(args, name, view(tensor, data_type))
-        return args
-
     def backward(self, args):
         self.check(self.lib.heed_backward(self.context, ctypes.byref(args), None))
 
@@ -156,8 +147,7 @@ class Heed:
     @staticmethod
     def backward_args(args, lse, d_o, dq, dk, dv, data_type, deterministic=False):
         """Of the forward call with `args`; lse is f32 [b, h, s]."""
-        sizes, strides = (list(x) + [0] for x in (lse.shape, lse.stride()))
-        args.lse = Tensor(lse.data_ptr(), F32, 3, (ctypes.c_int64 * 4)(*sizes), (ctypes.c_int64 * 4)(*strides))
+        args.lse = lse_view(lse)
         backward = BackwardArgs(struct_size=ctypes.sizeof(BackwardArgs), deterministic=int(deterministic))
         backward.forward = ctypes.pointer(args)
         for name, tensor in (("d_o", d_o), ("dq", dq), ("dk", dk), ("dv", dv)):

@@ -57,9 +57,13 @@ constexpr BackwardSignature masks_and_lengths(BackwardSignature s) {
   return s;
 }
 
-/// Everything but what is read entry by entry: its addresses take too many registers.
+/// Everything but what is read entry by entry, for which there are no registers left.
 constexpr BackwardSignature without_entries(BackwardSignature s) {
   s.features = kAllFeatures.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
+  return s;
+}
+constexpr BackwardSignature without_block_mask(BackwardSignature s) {
+  s.features = kAllFeatures.without({Feature::block_mask});
   return s;
 }
 
@@ -87,7 +91,7 @@ constexpr std::array kLines{
     line("hopper_bwd_d64_features", signature(64),
          HopperBackwardConfig{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead},
          "small blocks with room for every feature", kEveryFeature),
-    line("hopper_bwd_d128", without_entries(signature(128)), HopperBackwardConfig{.d = 128, .tile_q = 64},
+    line("hopper_bwd_d128", without_block_mask(signature(128)), HopperBackwardConfig{.d = 128, .tile_q = 64},
          "both warpgroups in step", 2),
     line("hopper_bwd_d128_features", signature(128), HopperBackwardConfig{.d = 128, .tile_q = 32},
          "small blocks with room for every feature", kEveryFeature),
@@ -99,22 +103,33 @@ constexpr std::array kLines{
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Heads that are in flight together: docs/kernels/log.md, "Backward". Under a right mask the longest tiles of a
-/// section come first. Where tiles add to dQ in order, neighbours of one head should start apart. `told`: how many
-/// tiles they have, if not 0.
+/// Heads that are in flight together: docs/kernels/log.md, "Backward". Where tiles add to dQ in order, neighbours of
+/// one head should start apart.
+std::int64_t heads_in_order(bool right, std::int64_t key_tiles) {
+  constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kEachMoreCausal = 30;
+  const std::int64_t tiles =
+      kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * (right ? kEachMoreCausal : kEachMore);
+  return ceil_div(tiles, key_tiles);
+}
+/// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles
+/// of a head should be at work at the same time, which read the same Q and dO and add to the same dQ; wide rows fill
+/// the second-level cache earlier.
+std::int64_t heads_under_right_mask(std::int64_t d, std::int64_t key_tiles) {
+  return d <= 128 ? std::clamp<std::int64_t>(ceil_div(700, key_tiles), 16, 40)
+                  : std::clamp<std::int64_t>(ceil_div(200, key_tiles), 8, 16);
+}
+/// `told`: how many tiles a section has, if not 0.
 std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles,
                         int told) {
   const bool right = features.mask == kernels::MaskShape::right;
-  std::int64_t tiles = 1;
-  if (problem.deterministic()) {
-    constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kEachMoreCausal = 30;
-    tiles = kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * (right ? kEachMoreCausal : kEachMore);
-  } else if (right) {
-    tiles = 400;
-  }
-  if (told > 0) tiles = told;
-  return std::clamp<std::int64_t>(ceil_div(tiles, std::max<std::int64_t>(key_tiles, 1)), 1,
-                                  problem.batch() * problem.heads_k());
+  const std::int64_t all = problem.batch() * problem.heads_k();
+  key_tiles = std::max<std::int64_t>(key_tiles, 1);
+  if (told > 0) return std::clamp<std::int64_t>(ceil_div(told, key_tiles), 1, all);
+  if (problem.deterministic()) return std::clamp<std::int64_t>(heads_in_order(right, key_tiles), 1, all);
+  if (!right) return 1;
+  // Sections of one size: in a small last one the longest tiles would come too late.
+  const std::int64_t sections = ceil_div(all, heads_under_right_mask(std::max(problem.d(), problem.d_v()), key_tiles));
+  return ceil_div(all, sections);
 }
 
 class HopperBackward final : public CudaBackwardKernel {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -31,7 +32,7 @@ class HopperForward final : public CudaForwardKernel {
     const double rate = (c.d_v >= 128 ? 600e12 : 500e12);
     const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
     const double fit = (tuned ? line_.preference : 1.2) * (1 + 0.05 * line_.room);
-    return 4e-6 + fit * 2 * pairs * (c.d + c.d_v) / rate;
+    return 4e-6 + fit * share_of_tiles(problem) * 2 * pairs * (c.d + c.d_v) / rate;
   }
 
   std::string impossible(const Problem& problem) const override { return broken_limit(hopper_config(line_, problem)); }
@@ -48,6 +49,19 @@ class HopperForward final : public CudaForwardKernel {
   }
 
  private:
+  /// Query heads whose rows share tiles.
+  static std::int64_t heads_together(const HopperConfig& config, const Problem& problem) {
+    return config.features.packed ? problem.heads_q() / problem.heads_k() : 1;
+  }
+  /// What is left of the tiles of single heads where heads share them.
+  double share_of_tiles(const Problem& problem) const {
+    const HopperConfig config = hopper_config(line_, problem);
+    if (!config.features.packed) return 1;
+    const std::int64_t group = heads_together(config, problem);
+    return static_cast<double>(row_tiles(config, problem, group)) /
+           static_cast<double>(row_tiles(config, problem, 1) * group);
+  }
+
   void launch(const dispatch::ForwardCall& call, const Compiled& compiled, int device) const override {
     const Problem& problem = call.problem;
     const HopperConfig config = hopper_config(line_, problem);
@@ -67,26 +81,34 @@ class HopperForward final : public CudaForwardKernel {
       return map_tensor(p.v, problem.type(), strides, p.s_k, problem.d_v(), problem.heads_k(), problem.batch(),
                         static_cast<unsigned>(config.d_v));
     };
+    const std::int64_t together = heads_together(config, problem);
+    const auto map_rows = [&](Operand which, const void* data, std::int64_t columns, int box_rows) {
+      if (!config.features.packed) return map(which, data, columns, p.s_q, problem.heads_q(), box_rows);
+      return map_groups(data, problem.type(), problem.strides(which), columns, p.s_q, problem.heads_q(), together,
+                        problem.batch(), static_cast<unsigned>(box_rows));
+    };
     LastMaps::Maps maps = compiled.maps.get({p.q, p.k, p.v, p.o}, [&] {
       return LastMaps::Maps{
-          .q = map(Operand::q, p.q, problem.d(), p.s_q, problem.heads_q(), 64),
+          .q = map_rows(Operand::q, p.q, problem.d(), 64),
           .k = map(Operand::k, p.k, problem.d(), p.s_k, problem.heads_k(), config.tile_k / config.cluster),
           .v = map_v(),
-          .o = map(Operand::o, p.o, problem.d_v(), p.s_q, problem.heads_q(), 16)};
+          .o = map_rows(Operand::o, p.o, problem.d_v(), 16)};
     });
     p.q_map = maps.q.steps;
     p.k_map = maps.k.steps;
     p.v_map = maps.v.steps;
     p.o_map = maps.o.steps;
     p.counter = reinterpret_cast<unsigned*>(call.workspace.data());
-    p.row_tiles = static_cast<int>(ceil_div(problem.s_q(), config.tile_rows()));
+    p.group_shift = std::countr_zero(static_cast<std::uint64_t>(together));
+    p.row_tiles = static_cast<int>(row_tiles(config, problem, together));
     const TileOrder order = tile_order(problem, p.row_tiles);
-    p.section = order.section;
+    p.section = static_cast<int>(ceil_div(order.section, together));
     p.light = order.light;
     // Sequences of their own lengths: what is left over at each one's end makes one tile more.
-    const std::int64_t tiles =
-        group ? (ceil_div(problem.total_q(), config.tile_q()) + problem.batch()) * problem.heads_q()
-              : p.row_tiles * problem.heads_q() * problem.batch();
+    const std::int64_t heads = problem.heads_q() / together;
+    const std::int64_t tiles = group
+                                   ? (ceil_div(problem.total_q() * together, config.tile_q()) + problem.batch()) * heads
+                                   : p.row_tiles * heads * problem.batch();
     const std::int64_t most = config.persistence == kernels::Persistence::one_tile
                                   ? std::numeric_limits<std::int32_t>::max() / config.cluster
                                   : devices().at(static_cast<std::size_t>(device)).multiprocessors / config.cluster;

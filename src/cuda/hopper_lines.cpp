@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 namespace heed::cuda {
 namespace {
@@ -50,6 +51,11 @@ constexpr ForwardSignature masks_and_lengths(ForwardSignature s) {
   s.features = {Feature::lse, Feature::sink, Feature::logical_lengths};
   return s;
 }
+/// Goes before those that are as good by the rest of the estimate.
+constexpr HopperLine preferred(HopperLine line) {
+  line.preference = 0.95;
+  return line;
+}
 constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
 
 constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, const HopperConfig& config,
@@ -67,6 +73,9 @@ constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, cons
 /// For whatever no tuning record has an entry for. Those whose name ends with their head dim are what forced knobs are
 /// applied to.
 constexpr std::array kLines{
+    preferred(line("hopper_fwd_d64_window", lean(signature(dims(8, 64), dims(8, 64)), {MaskClass::window}),
+                   {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
+                   "4 free warpgroups, for windows", 1)),
     line("hopper_fwd_d64_192x112", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
          {.d = 64, .d_v = 64, .tile_k = 112, .warpgroups = 3, .k_stages = 3, .v_stages = 3},
          "3 free warpgroups, wide blocks", 1),
@@ -120,6 +129,17 @@ HopperLine with_knobs_told(HopperLine line) {
   line.spec.algorithm.notes =
       kept(fmt::format("{}; {}", line.spec.algorithm.notes, HopperAlgo::of(line.config).to_string()));
   return line;
+}
+
+/// Whether the query heads of a group share tiles: where each of them alone would leave rows of its last tile empty.
+bool shares_tiles(const HopperLine& line, const HopperConfig& config, const Problem& problem) {
+  constexpr std::int64_t kMostHeads = 64;  // rows of a warpgroup
+  if (!config.pack || problem.heads_k() == 0) return false;
+  const std::int64_t group = problem.heads_q() / problem.heads_k();
+  const bool possible = group >= 2 && group <= kMostHeads && std::has_single_bit(static_cast<std::uint64_t>(group)) &&
+                        config.features.can_pack() && config.features.weight() < line.room &&
+                        problem.strides(Operand::q).head != 0 && problem.strides(Operand::o).head != 0;
+  return possible && row_tiles(config, problem, group) < row_tiles(config, problem, 1) * group;
 }
 
 /// Those that forced knobs are applied to: one for each tile of head dims.
@@ -198,11 +218,17 @@ std::vector<HopperLine> forced_lines(const HopperAlgo& algo) {
   return lines;
 }
 
+std::int64_t row_tiles(const HopperConfig& config, const Problem& problem, std::int64_t heads_together) {
+  const std::int64_t rows = problem.s_q() * heads_together;
+  return (rows + config.tile_rows() - 1) / config.tile_rows();
+}
+
 HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {
   HopperConfig config = line.config;
   config.type = element_of(problem.type());
   config.features = features_of(problem);
   config.v_by_columns = problem.d_v() > 1 && problem.strides(Operand::v).dim != 1;
+  config.features.packed = shares_tiles(line, config, problem);
   // Scores that need more than a factor leave no registers for a second look at them.
   if (config.features.changes_scores() && config.warpgroups > 2 && config.d_v > 64 && !line.keeps_lazy_maximum)
     config.lazy_maximum = false;

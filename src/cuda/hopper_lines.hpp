@@ -32,6 +32,9 @@ HopperLine forced_line(int d, int d_v, const HopperAlgo& algo);
 /// One for every tile of head dims.
 std::vector<HopperLine> forced_lines(const HopperAlgo& algo);
 
+/// Tiles of query rows of one head, or of so many heads that share them.
+std::int64_t row_tiles(const kernels::HopperConfig& config, const Problem& problem, std::int64_t heads_together);
+
 /// The configuration of a line for a problem that it can compute.
 kernels::HopperConfig hopper_config(const HopperLine& line, const Problem& problem);
 

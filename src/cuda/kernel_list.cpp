@@ -68,6 +68,10 @@ std::vector<Problem> serving() {
   add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0, 4)); });
   add_changed(list, plain, [](Problem p) { return p.sink(true); });
   add_changed(list, plain, [](Problem p) { return p.soft_cap(30); });
+  add_changed(list, plain, [](Problem p) {  // few queries of many heads: those of a group share tiles
+    constexpr std::int64_t kFew = 4;
+    return p.heads(32, 8).lengths(kFew, p.s_k()).total_rows(p.total_q() > 0 ? 2 * kFew : 0, p.total_k());
+  });
   return list;
 }
 

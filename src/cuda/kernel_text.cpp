@@ -33,9 +33,9 @@ std::string_view text(const std::array<std::string_view, N>& names, Enum value) 
 std::string initializer(const ForwardFeatures& f) {
   return fmt::format(
       "{{.mask = MaskShape::{}, .own_lengths = {}, .keep = {}, .blocks = {}, .negative_scale = {}, .soft_cap = {}, "
-      ".bias = BiasType::{}, .alibi = {}, .sink = {}, .dropout = {}}}",
+      ".bias = BiasType::{}, .alibi = {}, .sink = {}, .dropout = {}, .packed = {}}}",
       text(kMasks, f.mask), f.own_lengths, f.keep, f.blocks, f.negative_scale, f.soft_cap, text(kBiases, f.bias),
-      f.alibi, f.sink, f.dropout);
+      f.alibi, f.sink, f.dropout, f.packed);
 }
 
 /// "_right_lengths_alibi": what of the features a name tells.
@@ -56,6 +56,7 @@ std::string suffix(const ForwardFeatures& f) {
   add(f.alibi, "alibi");
   add(f.sink, "sink");
   add(f.dropout, "dropout");
+  add(f.packed, "packed");
   return words;
 }
 

@@ -70,12 +70,11 @@ int row_bytes(const Problem& problem, std::initializer_list<Operand> operands) {
   return static_cast<int>(neighbours ? std::max(bytes, least) : least);
 }
 
-/// What products are computed in.
-/// A dO of f16 beside bf16, or the other way round: neither holds all numbers of the other.
+/// What products are computed in. A dO of another type than Q, K and V must not be rounded to theirs: D, computed from
+/// all of dO, would no longer cancel dP where they are equal.
 kernels::Element product_type(const Problem& problem) {
-  const bool both_16_bits = bits(problem.type()) == 16 && bits(problem.output_type()) == 16;
-  const bool differ = both_16_bits && problem.type() != problem.output_type();
-  return problem.math() == Math::accurate || differ ? kernels::Element::f32 : element_of(problem.type());
+  const bool one_type = problem.type() == problem.output_type();
+  return problem.math() == Math::accurate || !one_type ? kernels::Element::f32 : element_of(problem.type());
 }
 
 std::string_view purpose(BackwardPart part) {

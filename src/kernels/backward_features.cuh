@@ -5,6 +5,7 @@
 //   s[4 * n + 2 * half + e]  =  entry of key first_key + r + 8 * half and query first_query + 8 * n + 2 * (lane % 4) + e
 #pragma once
 
+#include "backward_entries.cuh"
 #include "forward_features.cuh"
 
 namespace heed::kernels {
@@ -14,32 +15,17 @@ template <ForwardFeatures F, class T>
 struct KeyFeatures {
   int key;  ///< the first; the other is 8 behind
   float slope;
-  const char* bias;  ///< query 0, key 0
-  const u8* keep;
-  const u8* blocks;
+  const u8* blocks;  ///< query 0, key 0
 
   __device__ __forceinline__ void set(const ForwardParams& p, int b, int head, int first) {
     key = first;
     if constexpr (F.alibi) slope = p.slopes[b * p.slope_steps.batch + head * p.slope_steps.head] * kLog2e;
-    if constexpr (F.bias != BiasType::none) {
-      constexpr int kBytes = F.bias == BiasType::f32 ? 4 : sizeof(typename T::Raw);
-      bias = static_cast<const char*>(p.bias) + (b * p.bias_steps.batch + head * p.bias_steps.head) * kBytes;
-    }
-    if constexpr (F.keep) keep = p.keep + b * p.keep_steps.batch + head * p.keep_steps.head;
     if constexpr (F.blocks) blocks = p.blocks + b * p.block_steps.batch + head * p.block_steps.head;
   }
 
-  __device__ __forceinline__ float bias_at(const ForwardParams& p, int i, int j) const {
-    const i64 at = i * p.bias_steps.row + j * p.bias_steps.column;
-    if constexpr (F.bias == BiasType::f32) return load<f32>(bias, at);
-    return load<T>(bias, at);
-  }
+  /// By the block mask.
   __device__ __forceinline__ bool kept(const ForwardParams& p, int i, int j) const {
-    bool seen = true;
-    if constexpr (F.keep) seen = keep[i * p.keep_steps.row + j * p.keep_steps.column] != 0;
-    if constexpr (F.blocks)
-      seen = seen && blocks[i / p.block_q * p.block_steps.row + j / p.block_k * p.block_steps.column] != 0;
-    return seen;
+    return blocks[i / p.block_q * p.block_steps.row + j / p.block_k * p.block_steps.column] != 0;
   }
 };
 
@@ -70,8 +56,8 @@ HEED_DEVICE bool hides_some(const Sequence& q, int first_query, int first_key) {
   return hides;
 }
 
-/// -inf where a key is hidden from a query: a mark, no score yet. Rows behind the end of the sequence need none: their
-/// LSE is +inf.
+/// -inf where a key is hidden from a query by the window or by a block mask: a mark, no score yet. Rows behind the end of
+/// the sequence need none: their LSE is +inf.
 template <ForwardFeatures F, class T, int R>
 HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatures<F, T>& keys, float (&s)[R],
                       int first_query, int lane) {
@@ -95,7 +81,7 @@ HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatur
         if (hidden) s[4 * n + 2 * half + e] = -HEED_INFINITY;
       }
   }
-  if constexpr (F.bit_masks()) {
+  if constexpr (F.blocks) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int j = keys.key + 8 * half;
@@ -116,8 +102,8 @@ struct Score {
   float value, slope;
 };
 template <ForwardFeatures F, class T>
-HEED_DEVICE Score score_of(const ForwardParams& p, const Sequence& q, const KeyFeatures<F, T>& keys, float product, int i,
-                           int j) {
+HEED_DEVICE Score score_of(const ForwardParams& p, const Sequence& q, const KeyFeatures<F, T>& keys, float product,
+                           float bias, int i, int j) {
   Score score{0.0f, 1.0f};
   if constexpr (F.soft_cap) {
     const float t = tanh_anywhere(product * (p.scale / p.soft_cap));
@@ -126,8 +112,7 @@ HEED_DEVICE Score score_of(const ForwardParams& p, const Sequence& q, const KeyF
   } else {
     score.value = __fmul_rn(product, p.scale_log2);
   }
-  if constexpr (F.bias != BiasType::none)
-    if (i < q.s_q && j < q.s_k) score.value = __fmaf_rn(keys.bias_at(p, i, j), kLog2e, score.value);
+  if constexpr (F.bias != BiasType::none) score.value = __fmaf_rn(bias, kLog2e, score.value);
   if constexpr (F.alibi) score.value = __fmaf_rn(-keys.slope, fabsf(float(i + q.s_k - q.s_q - j)), score.value);
   if (F.hides() || F.own_lengths) score.value = product == -HEED_INFINITY ? -HEED_INFINITY : score.value;
   return score;

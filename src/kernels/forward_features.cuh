@@ -40,6 +40,12 @@ struct Sequence {
   int q_row, k_row;  ///< first physical row; 0 in batch mode
   int s_q, s_k;
   int y, x, sink;
+  int shift;  ///< 2^shift query heads share the rows of a tile; else 0
+
+  /// Rows of tiles, and the query and the query head of one of them. `head`: of all query heads, or of those of K and V.
+  __device__ __forceinline__ int rows() const { return s_q << shift; }
+  __device__ __forceinline__ int query(int row) const { return row >> shift; }
+  __device__ __forceinline__ int head(int head, int row) const { return (head << shift) + (row & ((1 << shift) - 1)); }
 
   __device__ __forceinline__ int begin(int i) const { return max(i - y + 1, 0); }
   __device__ __forceinline__ int end(int i) const { return max(min(i + x, s_k), 0); }
@@ -50,7 +56,7 @@ struct Sequence {
 /// tensors have, and to what the caller said of the longest.
 template <ForwardFeatures F>
 HEED_DEVICE Sequence lengths_of(const ForwardParams& p, int b) {
-  Sequence s{0, 0, p.s_q, p.s_k, MaskParams::kUnlimited, MaskParams::kUnlimited, 0};
+  Sequence s{0, 0, p.s_q, p.s_k, MaskParams::kUnlimited, MaskParams::kUnlimited, 0, F.packed ? p.group_shift : 0};
   if constexpr (F.own_lengths) {
     if (p.start_q.data) {
       s.q_row = min(index_at(p.start_q, b), p.s_q);
@@ -324,12 +330,12 @@ HEED_DEVICE bool spoilt(const float (&o)[R], bool counts) {
   return __any_sync(0xffffffffu, counts && zero != 0.0f);
 }
 
-/// O of 16 rows by one warp, key by key, where a hidden key's V is no number: hidden keys are not touched. Slow, and
+/// O of 16 rows of a tile by one warp, key by key, where a hidden key's V is no number: hidden keys are not touched. Slow, and
 /// taken only then. The thread brings its two rows' references (log2 units) and factors. Weights are rounded to Weight.
 template <ForwardFeatures F, class T, class Output, int kMaxDv, class Weight = T>
 HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, int head, int first_row,
                               const float (&top)[2], const float (&factor)[2], int lane) {
-  const int kv_head = head / p.group;
+  const int kv_head = F.packed ? head : head / p.group;
   const typename T::Raw* keys = static_cast<const typename T::Raw*>(p.k) + b * p.k_steps.batch +
                                 kv_head * p.k_steps.head + q.k_row * p.k_steps.row;
   const typename T::Raw* values = static_cast<const typename T::Raw*>(p.v) + b * p.v_steps.batch +
@@ -337,14 +343,14 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
   const DropKey key = F.dropout ? drop_key(p) : DropKey{};
 #pragma unroll 1
   for (int r = 0; r < 16; ++r) {
-    const int i = first_row + r;
+    const int i = q.query(first_row + r), own_head = q.head(head, first_row + r);
     const float row_top = __shfl_sync(0xffffffffu, r < 8 ? top[0] : top[1], r % 8 * 4);
     const float row_factor = __shfl_sync(0xffffffffu, r < 8 ? factor[0] : factor[1], r % 8 * 4);
     if (i >= q.s_q) break;
     RowFeatures<F, T> features;
-    features.set(p, q, b, head, i);
+    features.set(p, q, b, own_head, i);
     const typename T::Raw* query = static_cast<const typename T::Raw*>(p.q) + b * p.q_steps.batch +
-                                   head * p.q_steps.head + (q.q_row + i) * p.q_steps.row;
+                                   own_head * p.q_steps.head + (q.q_row + i) * p.q_steps.row;
     float sums[kMaxDv / 32];
 #pragma unroll
     for (int c = 0; c < kMaxDv / 32; ++c) sums[c] = 0.0f;
@@ -366,7 +372,7 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
       }
       float weight = row_top == -HEED_INFINITY ? exp2_approx(x) * 0.0f : exp2_approx(x - row_top);
       if constexpr (F.dropout) {
-        if (drop_word(key, b * p.heads + head, i, j) < p.drop_threshold) weight = 0.0f;
+        if (drop_word(key, b * p.heads + own_head, i, j) < p.drop_threshold) weight = 0.0f;
       }
       weight = to_float<Weight>(from_float<Weight>(weight));
 #pragma unroll
@@ -376,8 +382,8 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
           sums[c] = __fmaf_rn(weight, to_float<T>(values[j * p.v_steps.row + e * p.v_steps.column]), sums[c]);
       }
     }
-    typename Output::Raw* out = static_cast<typename Output::Raw*>(p.o) + b * p.o_steps.batch + head * p.o_steps.head +
-                                (q.q_row + i) * p.o_steps.row;
+    typename Output::Raw* out = static_cast<typename Output::Raw*>(p.o) + b * p.o_steps.batch +
+                                own_head * p.o_steps.head + (q.q_row + i) * p.o_steps.row;
 #pragma unroll
     for (int c = 0; c < kMaxDv / 32; ++c) {
       const int e = c * 32 + lane;

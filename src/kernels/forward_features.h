@@ -25,17 +25,23 @@ struct ForwardFeatures {
   bool alibi = false;
   bool sink = false;
   bool dropout = false;
+  /// Rows of a tile are those of all query heads of a group: row r is query r / group of head r % group. Not of the
+  /// problem, but of how it is computed.
+  bool packed = false;
 
   /// Scores are turned into log2 units before the softmax sees them; otherwise one factor is all that is between.
   constexpr bool changes_scores() const { return negative_scale || soft_cap || bias != BiasType::none || alibi; }
   /// About how many registers they ask for, in handfuls.
   constexpr int weight() const {
     return (mask == MaskShape::window) + own_lengths + keep + blocks + alibi + 2 * soft_cap +
-           2 * (bias != BiasType::none) + 2 * dropout;
+           2 * (bias != BiasType::none) + 2 * dropout + packed;
   }
   constexpr bool bit_masks() const { return keep || blocks; }
   /// Some row may not see some key that another row of the same tile sees.
   constexpr bool hides() const { return mask != MaskShape::none || own_lengths || bit_masks(); }
+
+  /// Nothing but masks by coordinates and sinks tells the heads of a group apart.
+  constexpr bool can_pack() const { return !bit_masks() && bias == BiasType::none && !alibi && !dropout; }
 
   friend constexpr bool operator==(const ForwardFeatures&, const ForwardFeatures&) = default;
 };

@@ -45,6 +45,7 @@ struct ForwardParams {
   Steps q_steps, k_steps, v_steps, o_steps, lse_steps;
 
   int batch, heads, group;  ///< group: query heads per key/value head
+  int group_shift;          ///< log2 of the group, where its heads share tiles
   int d, d_v;
   int s_q, s_k;                ///< rows of a batch entry; group mode: rows of the whole tensors
   Indices start_q, start_k;    ///< [b + 1], group mode only
@@ -81,7 +82,7 @@ struct ForwardParams {
   // The schedule. The maps, the counter and `light` are the Hopper family's alone.
   MapSteps q_map, k_map, v_map, o_map;
   unsigned* counter;  ///< dynamic schedule: zero before a launch, zero after it
-  int row_tiles;      ///< of a batch entry's s_q rows
+  int row_tiles;      ///< of a batch entry's s_q rows, or of those of a group of heads
   int section;        ///< heads whose K and V stay in the second-level cache together
   int light;          ///< row tiles with the fewest keys, kept for the end of a causal schedule
 };

@@ -247,9 +247,13 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     if (F.own_lengths && rows < kM) zero_rows<C>(base + C.o_at() + stage * C.q_bytes(), rows, kM);
   };
 
+  BlockEntries<F, T, kM> entries;
+  auto fetch_entries = [&](int block, int head) __attribute__((always_inline)) {
+    entries.fetch(p, sequence, batch, head, block * kM, key0 + int(warp) * 16, my_lane());
+  };
   auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
     make_weights<C, T>(p, sequence, batch, head, block * kM, key0, warp, my_lane(), drop_keys,
-                       of_queries(C.lse_at(), stage), s, weights);
+                       of_queries(C.lse_at(), stage), entries, s, weights);
   };
   auto gradients = [&]() __attribute__((always_inline)) {
     make_gradients<C, T>(p, of_queries(C.dot_at(), stage), s, dp, ds);
@@ -327,6 +331,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         issue_s(stage);
         wait_o(step.block);
         issue_dp(stage);
+        fetch_entries(step.block, step.head);
         wgmma_wait<1>(s);
         exponentials(step.block, step.head);
         wgmma_wait<0>(dp);
@@ -353,6 +358,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       wait_v();
       wait_o(step.block);
       issue_dp(stage);
+      fetch_entries(step.block, step.head);
       wgmma_wait<1>(s);
       exponentials(step.block, step.head);
       issue_dv(stage);
@@ -383,6 +389,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         }
         wait_o(step.block);
         issue_dp(stage);
+        fetch_entries(step.block, step.head);
         wgmma_wait<1>(s);
         exponentials(step.block, step.head);
         issue_dv(stage);

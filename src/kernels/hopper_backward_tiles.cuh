@@ -133,26 +133,40 @@ HEED_DEVICE void multiply_gradient(float (&c)[C.d / 2], const u32 (&a)[C.tile_q 
 HEED_DEVICE bool lost(float weight) { return __float_as_int(weight) < 0; }
 
 /// S^T of 64 keys by tile_q queries -> P^T: 16 bits in `weights`, and in s what dS is made of: P times the soft cap's
-/// slope, negative where dropout took the entry. lse_at: where this thread's LSEs of the first 16 queries lie.
+/// slope, negative where dropout took the entry. lse_at: where this thread's LSEs of the first 16 queries lie. `entries` were
+/// fetched before.
 template <auto C, class T>
 HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, int batch, int head, int first_query,
                               int first_key, u32 warp, u32 lane, const DropKey& drop_keys, u32 lse_at,
-                              float (&s)[C.tile_q / 2], u32 (&weights)[C.tile_q / 4]) {
+                              BlockEntries<C.features, T, C.tile_q>& entries, float (&s)[C.tile_q / 2],
+                              u32 (&weights)[C.tile_q / 4]) {
   constexpr ForwardFeatures F = C.features;
+  const int warp_key = first_key + int(warp) * 16;
   KeyFeatures<F, T> keys;
-  keys.set(p, batch, head, first_key + int(warp) * 16 + int(lane) / 4);
-  if (F.bit_masks() || hides_some<F, C.tile_q>(sequence, first_query, first_key))
+  keys.set(p, batch, head, warp_key + int(lane) / 4);
+  if (F.blocks || hides_some<F, C.tile_q>(sequence, first_query, first_key))
     hide<F, T>(p, sequence, keys, s, first_query, lane);
 #pragma unroll
   for (int i = 0; i < C.tile_q / 16; ++i) {
-    float lse[4], slopes[8];
+    float lse[4], slopes[8], bias[8];
     load_shared(lse, lse_at + i * 64);
+    if constexpr (F.bias != BiasType::none) {
+      const auto& added = entries.bias_of(p, sequence, batch, head, i, first_query, warp_key, lane);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) bias[e] = entries.value(added.at(e >> 2, e >> 1 & 1, e & 1));
+    }
+    if constexpr (F.keep) {
+      const auto& kept = entries.keep_of(p, sequence, batch, head, i, first_query, warp_key, lane);
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        if (kept.at(e >> 2, e >> 1 & 1, e & 1) == 0) s[8 * i + e] = -HEED_INFINITY;
+    }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       const float reference = lse[(e & 1) + (e >> 2) * 2];
       float& x = s[8 * i + e];
       if constexpr (F.changes_scores()) {
-        const Score score = score_of<F, T>(p, sequence, keys, x,
+        const Score score = score_of<F, T>(p, sequence, keys, x, F.bias != BiasType::none ? bias[e] : 0.0f,
                                            first_query + 16 * i + (e >> 2) * 8 + int(lane % 4) * 2 + (e & 1),
                                            keys.key + (e >> 1 & 1) * 8);
         x = exp2_approx(score.value - reference);

@@ -240,6 +240,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
   const u64 o_columns = math.operand(C.o_at(), C.kPanel);
   const u32 p_to = math.base + C.p_at() + math.warp * (C.dq_chunks() * 512) + math.lane * 16;
   const DropKey drop_keys = F.dropout ? drop_key(p) : DropKey{};
+  BlockEntries<F, T, C.tile_q> entries;  // nothing: these kernels have no such features
   float s[32];
   u32 weights[16];
   u32 p_phase = 0;
@@ -263,7 +264,8 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       math.issue_dq(before, 0);
       wgmma_wait<1>(s);
       make_weights<C, T>(p, math.sequence, work.batch, step.head, step.block * C.tile_q, work.tile * C.kTileK, math.warp,
-                         math.lane, drop_keys, math.of_queries(C.lse_at() + math.q.stage * (C.tile_q * 4)), s, weights);
+                         math.lane, drop_keys, math.of_queries(C.lse_at() + math.q.stage * (C.tile_q * 4)), entries, s,
+                         weights);
       mbarrier_wait(bar.p_empty, p_phase ^ 1);
       p_phase ^= 1;
 #pragma unroll

@@ -38,6 +38,9 @@ struct HopperConfig {
   bool scores_in_f16 = false;  ///< the first product accumulates in f16: inaccurate, never chosen by heed itself
   bool sums_in_f16 = false;    ///< likewise the second
   bool v_by_columns = false;   ///< V's keys are neighbours in memory: follows from the problem
+  /// Query heads of a group may share tiles, where that makes fewer of them: features.packed then follows from the
+  /// problem.
+  bool pack = true;
   ForwardFeatures features = {};
 
   constexpr int tile_q() const { return 64 * warpgroups; }        ///< query rows of a block
@@ -114,6 +117,8 @@ struct HopperConfig {
     if (cluster > 1 && features.own_lengths) return "the blocks of a cluster need sequences of one length";
     if (cluster > 1 && v_by_columns) return "the blocks of a cluster load V by rows";
     if (v_by_columns && features.own_lengths) return "V by columns needs sequences that fill their tensor";
+    if (features.packed && !features.can_pack())
+      return "heads of a group share tiles where only masks by coordinates, sinks and soft caps are between";
     if (inaccurate() && type != Element::f16) return "accumulation in f16 takes f16 inputs";
     if (scores_in_f16 && tile_k % 32 != 0) return "scores in f16 come in blocks of 32 keys and multiples of that";
     if (sums_in_f16 && d_v % 32 != 0) return "sums in f16 need a d_v that is a multiple of 32";

@@ -2,6 +2,7 @@
 // hopper_forward.cuh sends them, one at a time, by a thread that computes between them.
 #pragma once
 
+#include "hopper_rows.cuh"
 #include "hopper_tiles.cuh"
 #include "ptx.cuh"
 #include "ring.cuh"
@@ -40,9 +41,9 @@ struct CopyStream {
   __device__ __forceinline__ bool send(const ForwardParams& p, const CopyPlaces& at) {
     constexpr int kN = C.tile_k;
     const Sequence sequence = sequence_of_tile<C>(p, work);
-    const int kv_head = work.head / p.group;
+    const int kv_head = kv_head_of<C.features>(p, work);
     if (what == kTile) {
-      const int tiles = p.row_tiles * p.heads * p.batch;
+      const int tiles = p.row_tiles * heads_of_tiles<C.features>(p) * p.batch;
       if (tile < tiles) {
         work = tile_number<C>(p, tile);
         next_tile = C.persistence == Persistence::one_tile ? 0x7fffffff
@@ -70,11 +71,8 @@ struct CopyStream {
         mbarrier_arrive(at.q_full + 8 * slot);
       } else {
         mbarrier_arrive_expect(at.q_full + 8 * slot, 64 * 128 * C.panels());
-#pragma unroll
-        for (int i = 0; i < C.panels(); ++i)
-          tma_load(at.base + slot * C.q_bytes() + i * (64 * 128), at.q, at.q_full + 8 * slot, i * 64,
-                   work.row_tile * C.tile_rows() + warpgroup * 64, work.head * p.q_map.head,
-                   work.batch * p.q_map.batch, drop_from_l2());
+        load_q_rows<C>(at.base + slot * C.q_bytes(), at.q, at.q_full + 8 * slot, p, sequence, work,
+                       work.row_tile * C.tile_rows() + warpgroup * 64, drop_from_l2());
       }
       if (++warpgroup == C.warpgroups) {
         q.next();

@@ -11,6 +11,7 @@
 #include "hopper_config.h"
 #include "hopper_copies.cuh"
 #include "hopper_products.cuh"
+#include "hopper_rows.cuh"
 #include "hopper_softmax.cuh"
 #include "hopper_tiles.cuh"
 #include "ptx.cuh"
@@ -73,7 +74,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     Ring<C.k_stages> k;
     Ring<C.v_stages> v;
     TileSearch<C> search;
-    const int same_length_tiles = p.row_tiles * p.heads * p.batch;
+    const int same_length_tiles = p.row_tiles * heads_of_tiles<F>(p) * p.batch;
     for (int tile = blockIdx.x / C.cluster;;) {
       TileWork work{};
       bool found = tile < same_length_tiles;
@@ -84,7 +85,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       }
       u32 ticket = 0;
       if (!F.own_lengths || elect_one()) {
-        const int kv_head = work.head / p.group;
+        const int kv_head = kv_head_of<F>(p, work);
         const Sequence sequence = sequence_of_tile<C>(p, work);
 
         auto load_q = [&]() {
@@ -106,11 +107,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
               continue;
             }
             mbarrier_arrive_expect(q_full + 8 * slot, 64 * 128 * C.panels());
-#pragma unroll
-            for (int i = 0; i < C.panels(); ++i)
-              tma_load(base + slot * C.q_bytes() + i * (64 * 128), &map_q, q_full + 8 * slot, i * 64,
-                       sequence.q_row + work.row_tile * C.tile_rows() + rank_row + w * 64, work.head * p.q_map.head,
-                       work.batch * p.q_map.batch, once);
+            const int row = work.row_tile * C.tile_rows() + rank_row + w * 64;
+            load_q_rows<C>(base + slot * C.q_bytes(), &map_q, q_full + 8 * slot, p, sequence, work, row, once);
           }
           q.next();
         };
@@ -338,7 +336,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     n = first_block<C>(p, blocks, work, sequence);
     if (kWgs * C.cluster > 1 && !F.blocks && more) {  // blocks that only other warpgroups need are handed on
       int mine = F.mask == MaskShape::none ? n : blocks_of<C>(sequence, first_row, first_row + 64).high;
-      if (first_row >= sequence.s_q) mine = blocks.last();  // no rows at all: one block, for the flow's sake
+      if (first_row >= sequence.rows()) mine = blocks.last();  // no rows at all: one block, for the flow's sake
       const bool many = F.mask == MaskShape::none || n - mine + skipped > C.most_skipped();
       if (many && n > mine) {  // the ring must turn, so that the V stage of the pending P V has to go first
         if (v_pinned) {
@@ -397,7 +395,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const int first_row = work.row_tile * C.tile_rows() + rank_row + w * 64 + warp * 16;  // of this warp
     // In a Q tile's memory all four warps must be past their last read of Q. Each has waited for its last Q K^T.
     if (!C.own_o_memory) barrier_sync(together, 128);
-    if (F.hides() && spoilt_sums(first_row + int(lane) / 4 < sequence.s_q)) {
+    if (F.hides() && spoilt_sums(first_row + int(lane) / 4 < sequence.rows())) {
       float top[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
@@ -407,7 +405,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     }
     const u32 at =
         (C.own_o_memory ? base + C.o_at() + w * (2 * 64 * 128) : base + from * C.q_bytes()) + warp * 16 * 128;
-    const int rows = sequence.s_q - first_row;  // rows of this warp that are the sequence's
+    const int rows = sequence.rows() - first_row;  // rows of this warp that are the sequence's
     const bool whole = !F.own_lengths || rows >= 16;
 #pragma unroll
     for (int panel = 0; panel < C.v_panels(); ++panel) {
@@ -440,19 +438,20 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
           if (lane == 0) {
 #pragma unroll
             for (int i = first_panel; i <= panel; ++i)
-              tma_store(&map_o, C.own_o_memory ? to : at + i * (64 * 128), i * 64, sequence.q_row + first_row,
-                        work.head * p.o_map.head, work.batch * p.o_map.batch);
+              store_o_rows<C>(&map_o, C.own_o_memory ? to : at + i * (64 * 128), i * 64, p, sequence, work, first_row);
           }
         } else {  // the rows behind belong to somebody else: written one by one
           __syncwarp();
-          u16* out = static_cast<u16*>(p.o) + work.batch * p.o_steps.batch + work.head * p.o_steps.head;
+          u16* out = static_cast<u16*>(p.o) + work.batch * p.o_steps.batch;
 #pragma unroll 1
           for (int i = lane; i < rows * 8 * (panel + 1 - first_panel); i += 32) {
             const int chunk = i % 8, row = i / 8 % rows, which = first_panel + i / 8 / rows;
             if (which * 64 + chunk * 8 >= p.d_v) continue;
             const u32 source = C.own_o_memory ? to : at + which * (64 * 128);
-            *reinterpret_cast<uint4*>(out + (sequence.q_row + first_row + row) * p.o_steps.row + which * 64 +
-                                      chunk * 8) = load_shared_16(source + row * 128 + ((chunk ^ (row & 7)) * 16));
+            const i64 at_row = sequence.head(work.head, first_row + row) * p.o_steps.head +
+                               (sequence.q_row + sequence.query(first_row + row)) * p.o_steps.row;
+            *reinterpret_cast<uint4*>(out + at_row + which * 64 + chunk * 8) =
+                load_shared_16(source + row * 128 + ((chunk ^ (row & 7)) * 16));
           }
           __syncwarp();
         }
@@ -469,11 +468,12 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
       const float top = in_log2_units(softmax.top[r], c);
-      const RowEnd end = end_row<F>(p, work.head, top, total);
+      const int head = sequence.head(work.head, row);
+      const RowEnd end = end_row<F>(p, head, top, total);
       factor[r] = end.factor;
-      if (p.lse && lane % 4 == 0 && row < sequence.s_q)
-        p.lse[work.batch * p.lse_steps.batch + work.head * p.lse_steps.head +
-              (sequence.q_row + row) * p.lse_steps.row] = end.lse;
+      if (p.lse && lane % 4 == 0 && row < sequence.rows())
+        p.lse[work.batch * p.lse_steps.batch + head * p.lse_steps.head +
+              (sequence.q_row + sequence.query(row)) * p.lse_steps.row] = end.lse;
     }
   };
 
@@ -494,13 +494,16 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const int row0 = work.row_tile * C.tile_rows() + rank_row + w * 64;  // first row of this warpgroup
     const int warp_row = row0 + int(warp) * 16;
     RowFeatures<F, T> rows[2];
-    rows[0].set(p, sequence, work.batch, work.head, warp_row + lane / 4);
-    rows[1].set(p, sequence, work.batch, work.head, warp_row + lane / 4 + 8);
+    auto set_rows = [&](u32 lane) __attribute__((always_inline)) {
+      rows[0].set(p, sequence, work.batch, work.head, sequence.query(warp_row + lane / 4));
+      rows[1].set(p, sequence, work.batch, work.head, sequence.query(warp_row + lane / 4 + 8));
+    };
+    set_rows(lane);
     const DropKey key = F.dropout ? drop_key(p) : DropKey{};
 
     // Blocks from `clear_low` to below `clear_high` are visible to every row of this warpgroup.
-    const int clear_high = F.bit_masks() ? -1 : (F.mask == MaskShape::none ? sequence.s_k : sequence.end(row0)) / kN;
-    const int clear_low = F.mask == MaskShape::window ? (sequence.begin(row0 + 63) + kN - 1) / kN : 0;
+    const int clear_high = F.bit_masks() ? -1 : (F.mask == MaskShape::none ? sequence.s_k : sequence.end(sequence.query(row0))) / kN;
+    const int clear_low = F.mask == MaskShape::window ? (sequence.begin(sequence.query(row0 + 63)) + kN - 1) / kN : 0;
 
     auto prepare_scores = [&](int block, bool masked, BlockBias<F, T, kN / 2>& bias) __attribute__((always_inline)) {
       if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, bias, s, block * kN, sequence.s_k, lane);
@@ -508,6 +511,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         if constexpr (F.bit_masks()) {
           hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
         } else {
+          if (kWgs == 4) set_rows(fresh(lane));  // where registers are short they are made anew
           hide_outside_window<F, T>(rows, s, block * kN, lane);
         }
       }

@@ -24,11 +24,11 @@ struct KeyBlocks {
 /// At least one block: rows that see nothing are written, too.
 template <HopperConfig C>
 HEED_DEVICE KeyBlocks blocks_of(const Sequence& q, int first_row, int end_row) {
-  const int last_row = max(min(end_row, q.s_q) - 1, first_row);
-  const int keys = C.features.mask == MaskShape::none ? q.s_k : q.end(last_row);
+  const int last_row = max(min(end_row, q.rows()) - 1, first_row);
+  const int keys = C.features.mask == MaskShape::none ? q.s_k : q.end(q.query(last_row));
   KeyBlocks blocks{max((keys + C.tile_k - 1) / C.tile_k, 1) - 1, 0, 0};
   if constexpr (C.features.mask == MaskShape::window) {
-    blocks.low = min(q.begin(first_row) / C.tile_k, blocks.high);
+    blocks.low = min(q.begin(q.query(first_row)) / C.tile_k, blocks.high);
     blocks.sinks = (min(q.sink, q.s_k) + C.tile_k - 1) / C.tile_k;
   }
   return blocks;
@@ -90,15 +90,26 @@ HEED_DEVICE int last_block_of(const ForwardParams& p, const KeyBlocks& blocks, c
   }
 }
 
+/// The heads that tiles are of: all query heads, or, where those of a group share tiles, the heads of K and V.
+template <ForwardFeatures F>
+HEED_DEVICE int heads_of_tiles(const ForwardParams& p) {
+  return F.packed ? p.heads >> p.group_shift : p.heads;
+}
+template <ForwardFeatures F>
+HEED_DEVICE int kv_head_of(const ForwardParams& p, const TileWork& work) {
+  return F.packed ? work.head : work.head / p.group;
+}
+
 /// Tile number t -> (row tile, head, batch), where all sequences have the same length.
 /// Right mask: the longest rows first within sections of heads that share the L2 cache, then the light rows of all
 /// heads. Otherwise the rows of a head in order.
 template <HopperConfig C>
 HEED_DEVICE TileWork tile_number(const ForwardParams& p, int t) {
   TileWork work{};
+  const int heads = heads_of_tiles<C.features>(p);
   int pair;
   if constexpr (C.features.mask == MaskShape::right) {
-    const int pairs = p.heads * p.batch;
+    const int pairs = heads * p.batch;
     int rows = p.row_tiles - p.light, section = p.section, top = p.row_tiles - 1;
     if (t >= pairs * rows) {
       t -= pairs * rows;
@@ -115,8 +126,8 @@ HEED_DEVICE TileWork tile_number(const ForwardParams& p, int t) {
     pair = t / p.row_tiles;
     work.row_tile = t - pair * p.row_tiles;
   }
-  work.batch = pair / p.heads;
-  work.head = pair - work.batch * p.heads;
+  work.batch = pair / heads;
+  work.head = pair - work.batch * heads;
   return work;
 }
 
@@ -131,8 +142,8 @@ struct TileSearch {
     while (first_batch < p.batch) {
       const int b = first_batch + lane;
       const Sequence q = lengths_of<C.features>(p, min(b, p.batch - 1));
-      const int row_tiles = (q.s_q + C.tile_q() - 1) / C.tile_q();
-      int upto = b < p.batch ? row_tiles * p.heads : 0;  // tiles of the entries up to this lane's
+      const int row_tiles = (q.rows() + C.tile_q() - 1) / C.tile_q(), heads = heads_of_tiles<C.features>(p);
+      int upto = b < p.batch ? row_tiles * heads : 0;  // tiles of the entries up to this lane's
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
         const int below = __shfl_up_sync(0xffffffffu, upto, step);
@@ -142,10 +153,10 @@ struct TileSearch {
       if (beyond != 0) {
         const int at = __ffs(beyond) - 1;
         const int rows = __shfl_sync(0xffffffffu, row_tiles, at);
-        const int in = t - tiles_before - __shfl_sync(0xffffffffu, upto, at) + rows * p.heads;
+        const int in = t - tiles_before - __shfl_sync(0xffffffffu, upto, at) + rows * heads;
         work.batch = first_batch + at;
-        work.head = C.features.mask == MaskShape::none ? in / rows : in % p.heads;
-        work.row_tile = C.features.mask == MaskShape::none ? in % rows : rows - 1 - in / p.heads;
+        work.head = C.features.mask == MaskShape::none ? in / rows : in % heads;
+        work.row_tile = C.features.mask == MaskShape::none ? in % rows : rows - 1 - in / heads;
         work.q_row = __shfl_sync(0xffffffffu, q.q_row, at);
         work.k_row = __shfl_sync(0xffffffffu, q.k_row, at);
         work.s_q = __shfl_sync(0xffffffffu, q.s_q, at);
@@ -161,7 +172,7 @@ struct TileSearch {
 
 template <HopperConfig C>
 HEED_DEVICE Sequence sequence_of_tile(const ForwardParams& p, const TileWork& work) {
-  Sequence q = lengths_of<ForwardFeatures{}>(p, 0);
+  Sequence q = lengths_of<ForwardFeatures{.packed = C.features.packed}>(p, 0);
   if constexpr (C.features.own_lengths) {
     q.q_row = work.q_row;
     q.k_row = work.k_row;

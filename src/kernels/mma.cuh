@@ -44,6 +44,13 @@ HEED_DEVICE void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
 }
 
+/// Eight by eight elements of 16 bits, of which lane l has two of row l / 4: row and column change places.
+HEED_DEVICE u32 transpose_8x8(u32 two) {
+  u32 transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(two));
+  return transposed;
+}
+
 HEED_DEVICE void store_shared(u32 to, const u32 (&x)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                : "memory");

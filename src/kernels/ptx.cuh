@@ -113,6 +113,14 @@ HEED_DEVICE void tma_load(u32 to, const TensorMap* map, u32 barrier, int c0, int
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
       : "memory");
 }
+/// Of a tensor with five dimensions.
+HEED_DEVICE void tma_load(u32 to, const TensorMap* map, u32 barrier, int c0, int c1, int c2, int c3, int c4, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(policy)
+      : "memory");
+}
 /// The same for every block of the cluster whose bit is set: memory and barrier at the same place in each.
 HEED_DEVICE void tma_load_to_all(u32 to, const TensorMap* map, u32 barrier, int c0, int c1, int c2, int c3, u16 blocks,
                                  u64 policy) {
@@ -126,6 +134,11 @@ HEED_DEVICE void tma_load_to_all(u32 to, const TensorMap* map, u32 barrier, int 
 HEED_DEVICE void tma_store(const TensorMap* map, u32 from, int c0, int c1, int c2, int c3) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
                "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+HEED_DEVICE void tma_store(const TensorMap* map, u32 from, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+               "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
                : "memory");
 }
 HEED_DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -51,15 +51,16 @@ struct Bucket {
 
   double allowed(const Case& c) const {
     constexpr double kF32 = 0x1p-24;
+    const bool rounds = c.type != DataType::f32 && c.math == Math::fast;
+    // An output cannot be better than its weights: where they are rounded to fewer bits than it has, those count.
+    const double unit = std::max(rounding_unit(c.o_type()), rounds ? rounding_unit(c.type) : 0);
     // Sums over the keys round at every step, too: the plain computation rounds P V and the sum of P alike.
-    const double of_values =
-        2 * plain_error + (rounding_unit(c.o_type()) + kF32 * std::sqrt(static_cast<double>(keys))) * largest;
+    const double of_values = 2 * plain_error + (unit + kF32 * std::sqrt(static_cast<double>(keys))) * largest;
     // A logit is a sum of d products, rounded at every step. The plain computation may be spared that: sums of whole
     // numbers are exact.
     const double of_logits = noise.of_logits * 3 * kF32 * std::sqrt(static_cast<double>(c.d));
     // A weight is off by half a unit after rounding; where it happens to need none (one key, equal keys), its
     // exponential and the sum are still no better than such weights ask for.
-    const bool rounds = c.type != DataType::f32 && c.math == Math::fast;
     const double of_weights =
         noise.of_weights * (!rounds ? 8 * kF32 : rounding_unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32));
     return of_values + of_logits + of_weights + kUnderflow;

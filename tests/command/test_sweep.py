@@ -55,7 +55,7 @@ def test_sections_share_their_kernels(ok, tmp_path):
     ok("sweep", "-op=bwd", "-d=128", "-causal=0", "-over=section", "--compile-only", f"-json={report}")
     (of,) = json.loads(report.read_text())["classes"]
     sections = [each["algo"].rsplit(":", 1)[1] for each in of["candidates"]]
-    assert sections == ["0", "132", "264", "400", "600", "1056", "2112"]
+    assert sections == ["0", "132", "264", "400", "700", "1056", "2112", "4224"]
 
 
 def test_help_tells_the_knobs_of_both_passes(ok):

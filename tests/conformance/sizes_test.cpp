@@ -97,6 +97,27 @@ CONFORMANCE(museum_08_every_ratio_of_heads_is_right) {
       }
 }
 
+/// Few queries of many heads: an engine may compute the heads of a group together.
+CONFORMANCE(few_queries_of_groups_of_heads_are_right) {
+  const std::vector<Mask> masks{Mask::none(), Mask::causal(), Mask::window(40, 3, 2), Mask::window_top_left(5, 9)};
+  std::size_t turn = 0;
+  for (const std::int64_t d : {64, 128, 256})
+    for (const std::int64_t group : {2, 4, 8, 16, 64})
+      for (const std::int64_t s_q : {1, 3, 17, 50, 130}) {
+        if (s_q * group > (small_scale() ? 16 : 272)) continue;
+        Case c = small();
+        c.b = 1, c.h_k = 2, c.h = 2 * group, c.d = c.d_v = d;
+        c.s_q = {s_q}, c.s_k = {s_q + 70};
+        c.type = bf16, c.mask = masks[turn++ % masks.size()];
+        c.sink = turn % 3 == 0 ? SinkInit::normal : SinkInit::none;
+        if (turn % 5 == 0) c.soft_cap = 20;
+        expect_matches_oracle(c);
+        c.distribution = Distribution::hot_key;
+        c.mode = Mode::group, c.b = 3, c.s_q = {s_q, 0, s_q / 2 + 1}, c.s_k = {70, 30, s_q};
+        expect_matches_oracle(c);
+      }
+}
+
 CONFORMANCE(an_empty_problem_succeeds_and_writes_what_there_is) {
   for (const Mode mode : {Mode::batch, Mode::group})
     for (const int empty : {0, 1, 2, 3}) {

@@ -91,7 +91,7 @@ std::vector<ListedKernel> listed(std::string_view profile, int sm, bool portable
 
 constexpr OneOf kForward{.by_default = 3, .small = 30};
 constexpr OneOf kKnobs{.by_default = 2, .small = 30};
-constexpr OneOf kBackwardKnobs{.by_default = 7, .small = 60};
+constexpr OneOf kBackwardKnobs{.by_default = 13, .small = 61};
 /// There are a thousand for each architecture.
 constexpr OneOf kBackward{.by_default = 60, .small = 400};
 

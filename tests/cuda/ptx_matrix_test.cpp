@@ -28,10 +28,11 @@ TEST_F(Ptx, matrices_are_stored_and_loaded_as_told) {
   if (thread == 3) store_shared_zero_16(shared + 48);
   __syncwarp();
   reinterpret_cast<u32*>(out)[416 + thread] = reinterpret_cast<u32*>(shared_memory)[thread];
+  reinterpret_cast<u32*>(out)[448 + thread] = transpose_8x8(2 * thread | (2 * thread + 1) << 16);
 )",
           {.threads = 32, .shared_bytes = 512});
   SKIP_WITHOUT_GPU();
-  std::vector<u32> out(448, 9);
+  std::vector<u32> out(480, 9);
   run(std::vector<u32>{}, out);
   const auto stored = [](u32 matrix, u32 row, u32 pair) { return 100 * matrix + 4 * row + pair; };
   const auto element = [&](u32 matrix, u32 row, u32 column) {
@@ -47,6 +48,8 @@ TEST_F(Ptx, matrices_are_stored_and_loaded_as_told) {
   for (u32 lane = 0; lane < 32; ++lane) {
     EXPECT_EQ(out[384 + lane], stored(lane / 8, lane % 8, 3));
     EXPECT_EQ(out[416 + lane], lane / 4 == 3 ? 0 : stored(0, lane / 4, lane % 4));
+    const u32 column = lane / 4, row = 2 * (lane % 4);
+    EXPECT_EQ(out[448 + lane], (8 * row + column) | (8 * (row + 1) + column) << 16);
   }
 }
 

@@ -100,6 +100,53 @@ TEST_F(Ptx, tma_writes_a_box_and_nothing_outside_the_tensor) {
         }
 }
 
+/// Heads 0 to 3 as two groups of two: a box of 16 has both heads of eight rows.
+TEST_F(Ptx, tma_brings_and_writes_the_heads_of_a_group_side_by_side) {
+  constexpr int kGroup = 2, kFour = 4;
+  compile("tma_groups", R"(
+  if (thread == 0) {
+    mbarrier_init(shared + 4096, 1);
+    mbarrier_init_fence();
+    mbarrier_arrive_expect(shared + 4096, 16 * 128);
+    tma_load(shared, &map, shared + 4096, 0, 0, 3, 1, 0, keep_in_l2());  // rows 3 to 10 of heads 2 and 3
+    mbarrier_wait(shared + 4096, 0);
+    tma_store(&map, shared, 0, 0, 16, 0, 0);  // to rows 16 to 19 of heads 0 and 1; there are no more
+    tma_store_commit();
+    tma_store_wait_read<0>();
+  }
+  __syncthreads();
+  for (u32 i = thread; i < 512; i += 128)
+    reinterpret_cast<u32*>(out)[i] = reinterpret_cast<u32*>(shared_memory)[i];
+)",
+          {.threads = 128, .shared_bytes = 4096 + 64});
+  SKIP_WITHOUT_GPU();
+  const std::vector<u16> in = tensor();  // read as one batch entry with four heads
+  std::vector<u16> after(in.size()), out(1024, 9);
+  const Memory input(in.size() * 2), output(out.size() * 2);
+  input.write(in.data(), in.size() * 2);
+  const CUtensorMap map = map_groups(reinterpret_cast<const void*>(input.address), DataType::f16,
+                                     Strides{.batch = 0, .sequence = kColumns, .head = kRows * kColumns, .dim = 1},
+                                     kColumns, kRows, kFour, kGroup, 1, 16)
+                              .map;
+  launch(map, input.address, output.address);
+  output.read(out.data(), out.size() * 2);
+  input.read(after.data(), after.size() * 2);
+  const auto at = [&](const std::vector<u16>& from, int head, int row, int column) {
+    return from[static_cast<std::size_t>((head * kRows + row) * kColumns + column)];
+  };
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 64; ++column)
+      EXPECT_EQ(out[swizzled(row, column)], at(in, 2 + row % 2, 3 + row / 2, column)) << row << " " << column;
+  for (int head = 0; head < kFour; ++head)
+    for (int row = 0; row < kRows; ++row)
+      for (int column = 0; column < kColumns; ++column) {
+        const bool written = head < 2 && row >= 16 && column < 64;
+        EXPECT_EQ(at(after, head, row, column),
+                  written ? at(in, 2 + head, 3 + row - 16, column) : at(in, head, row, column))
+            << head << " " << row << " " << column;
+      }
+}
+
 /// Two blocks, each loading half of the rows for both; each gives its memory back to both.
 TEST_F(Ptx, blocks_of_a_cluster_load_for_each_other) {
   compile("cluster", R"(

@@ -74,3 +74,9 @@ def guarded(shape, dtype, fill=np.nan, margin=512):
         return after[: margin * size] == before[: margin * size] and after[-margin * size :] == before[-margin * size :]
 
     return memory[margin : margin + count].reshape(shape), untouched
+
+
+def pytest_collection_modifyitems(items):
+    """What takes longest first, so that it is not what workers wait for in the end."""
+    slow = ("test_training.py", "test_the_whole_compiler", "test_bench.py")
+    items.sort(key=lambda item: not any(word in item.nodeid for word in slow))
