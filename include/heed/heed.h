@@ -136,6 +136,10 @@ typedef struct heed_context_options {
   int32_t reserved;        /* 0 */
   const char*
       cuda_family; /* hopper, portable: only these kernels of the CUDA engine; NULL: HEED_CUDA_FAMILY, else both */
+  const char* cuda_algo;          /* how its Hopper kernels compute forward passes, "stages:3,tile_k:128", or an error
+                                     where they cannot; NULL: HEED_CUDA_ALGO, else heed chooses */
+  const char* cuda_backward_algo; /* backward passes, "tile_q:64,pipeline:ahead"; NULL: HEED_CUDA_BACKWARD_ALGO, else
+                                     heed chooses */
 } heed_context_options;
 
 HEED_API heed_status heed_context_create(const heed_context_options* options, heed_context** context);

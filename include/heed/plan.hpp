@@ -94,10 +94,12 @@ class HEED_API Context {
         {};  ///< "baseline", "avx2", "avx512", "avx512bf16", "amx"; empty: HEED_MAX_CPU_ISA, else the best here
     /// "hopper" or "portable": only these kernels of the CUDA engine; empty: HEED_CUDA_FAMILY, else both
     std::string cuda_family = {};
-    /// How the CUDA engine's Hopper kernels compute, instead of heed's choice: "stages:3,tile_k:128"; what is left out
-    /// stays as it is. Only kernels that can be told run then; what cannot be computed so is refused. The result obeys
-    /// the same contract. Empty: HEED_CUDA_ALGO, else heed chooses.
+    /// How the CUDA engine's Hopper kernels compute a forward pass, instead of heed's choice: "stages:3,tile_k:128";
+    /// what is left out stays as it is. Only kernels that can be told run then; what cannot be computed so is refused.
+    /// The result obeys the same contract. Empty: HEED_CUDA_ALGO, else heed chooses.
     std::string cuda_algo = {};
+    /// The same for backward passes: "tile_q:64,pipeline:ahead". Empty: HEED_CUDA_BACKWARD_ALGO, else heed chooses.
+    std::string cuda_backward_algo = {};
   };
 
   Context();

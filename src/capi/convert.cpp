@@ -153,7 +153,11 @@ Context::Options context_options(const heed_context_options* options) {
   const auto c = read(*options, kFirstOptions, "heed_context_options");
   must_be_zero(c.reserved, "options.reserved");
   const auto text = [](const char* given) { return given == nullptr ? "" : given; };
-  return {.threads = c.threads, .max_cpu_isa = text(c.max_cpu_isa), .cuda_family = text(c.cuda_family)};
+  return {.threads = c.threads,
+          .max_cpu_isa = text(c.max_cpu_isa),
+          .cuda_family = text(c.cuda_family),
+          .cuda_algo = text(c.cuda_algo),
+          .cuda_backward_algo = text(c.cuda_backward_algo)};
 }
 
 PlanOptions plan_options(const heed_plan_options* options) {

@@ -7,6 +7,7 @@
 #include "cuda/hopper_forward.hpp"
 #include "cuda/portable_backward.hpp"
 #include "cuda/portable_forward.hpp"
+#include "cuda/user_lines.hpp"
 #include "dispatch/registry.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +42,10 @@ int current_device() {
 
 class CudaEngine final : public dispatch::Engine {
  public:
-  explicit CudaEngine(const CudaEngineOptions& options) : options_(options), algo_(HopperAlgo::parse(options.algo)) {
+  explicit CudaEngine(const CudaEngineOptions& options)
+      : options_(options),
+        forward_algo_(HopperAlgo::parse(options.forward_algo)),
+        backward_algo_(HopperBackwardAlgo::parse(options.backward_algo)) {
     if (!options.family.empty() && options.family != "hopper" && options.family != "portable" &&
         options.family != "portable_ptx")
       throw core::invalid("cuda_family = {} : it is hopper, portable, portable_ptx, or empty for all.", options.family);
@@ -68,29 +72,47 @@ class CudaEngine final : public dispatch::Engine {
     auto state = std::make_shared<EngineState>(device, JitOptions::from_environment());
     state->portable_as_ptx = options_.family == "portable_ptx";
     registry.add_place_finder(place);
-    if (!algo_.empty())
-      for (const HopperLine& line : forced_lines(algo_))
-        registry.add(make_hopper_forward(line, state), lacks_hopper(device));
     UserTuning user = UserTuning::read();
-    for (const HopperLine& line : user_lines(user))
-      registry.add(make_hopper_forward(line, state), without_algo(lacks_hopper(device)));
-    for (const HopperLine& line : hopper_lines())
-      registry.add(make_hopper_forward(line, state), without_algo(lacks_hopper(device)));
-    for (const dispatch::ForwardKernelSpec& spec : portable_specs())
-      registry.add(make_portable_forward(spec, state), without_algo(lacks_portable()));
-    for (const HopperBackwardLine& line : hopper_backward_lines())
-      registry.add(make_hopper_backward(line, state), lacks_hopper(device));
-    for (const dispatch::BackwardKernelSpec& spec : portable_backward_specs())
-      registry.add(make_portable_backward(spec, state), lacks_portable());
+    const UserLines tuned = UserLines::of(user);
+    register_forward(registry, state, tuned.forward);
+    register_backward(registry, state, tuned.backward);
   }
 
  private:
+  using State = std::shared_ptr<EngineState>;
+
+  void register_forward(dispatch::Registry& registry, const State& state, std::span<const HopperLine> user) const {
+    const auto add = [&](std::span<const HopperLine> lines, const std::string& lacks) {
+      for (const HopperLine& line : lines) registry.add(make_hopper_forward(line, state), lacks);
+    };
+    const std::string lacks = lacks_hopper(state->device);
+    if (!forward_algo_.empty()) add(forced_lines(forward_algo_), lacks);
+    add(user, without_algo(forward_algo_, lacks));
+    add(hopper_lines(), without_algo(forward_algo_, lacks));
+    for (const dispatch::ForwardKernelSpec& spec : portable_specs())
+      registry.add(make_portable_forward(spec, state), without_algo(forward_algo_, lacks_portable()));
+  }
+
+  void register_backward(dispatch::Registry& registry, const State& state,
+                         std::span<const HopperBackwardLine> user) const {
+    const auto add = [&](std::span<const HopperBackwardLine> lines, const std::string& lacks) {
+      for (const HopperBackwardLine& line : lines) registry.add(make_hopper_backward(line, state), lacks);
+    };
+    const std::string lacks = lacks_hopper(state->device);
+    if (!backward_algo_.empty()) add(forced_backward_lines(backward_algo_), lacks);
+    add(user, without_algo(backward_algo_, lacks));
+    add(hopper_backward_lines(), without_algo(backward_algo_, lacks));
+    for (const dispatch::BackwardKernelSpec& spec : portable_backward_specs())
+      registry.add(make_portable_backward(spec, state), without_algo(backward_algo_, lacks_portable()));
+  }
+
   static constexpr const char* kLeftAside = "left aside: the CUDA engine was limited to another family";
 
   /// What a kernel lacks whose algorithm is its own.
-  std::string without_algo(std::string lacks) const {
-    if (!lacks.empty() || algo_.empty()) return lacks;
-    return fmt::format("left aside: the algorithm was told to be {}", algo_.to_string());
+  template <class Algo>
+  static std::string without_algo(const Algo& algo, std::string lacks) {
+    if (!lacks.empty() || algo.empty()) return lacks;
+    return fmt::format("left aside: the algorithm was told to be {}", algo.to_string());
   }
 
   std::string lacks_hopper(const Device& device) const {
@@ -101,7 +123,8 @@ class CudaEngine final : public dispatch::Engine {
   std::string lacks_portable() const { return options_.family == "hopper" ? kLeftAside : ""; }
 
   CudaEngineOptions options_;
-  HopperAlgo algo_;
+  HopperAlgo forward_algo_;
+  HopperBackwardAlgo backward_algo_;
 };
 
 }  // namespace

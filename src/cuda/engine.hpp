@@ -9,8 +9,8 @@ namespace heed::cuda {
 
 struct CudaEngineOptions {
   std::string family = {};  ///< "hopper" or "portable": only its kernels; "portable_ptx": those as PTX for sm_80
-  /// Knobs that the Hopper forward kernels are forced to; then no others run.
-  std::string algo = {};
+  /// Knobs that the Hopper kernels of a pass are forced to; then no others of that pass run.
+  std::string forward_algo = {}, backward_algo = {};
 };
 
 std::unique_ptr<dispatch::Engine> make_cuda_engine(const CudaEngineOptions& options);

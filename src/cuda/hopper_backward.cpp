@@ -118,10 +118,13 @@ std::int64_t heads_under_right_mask(std::int64_t d, std::int64_t key_tiles) {
   return d <= 128 ? std::clamp<std::int64_t>(ceil_div(700, key_tiles), 16, 40)
                   : std::clamp<std::int64_t>(ceil_div(200, key_tiles), 8, 16);
 }
-std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles) {
+/// `told`: how many tiles a section has, if not 0.
+std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles,
+                        int told) {
   const bool right = features.mask == kernels::MaskShape::right;
   const std::int64_t all = problem.batch() * problem.heads_k();
   key_tiles = std::max<std::int64_t>(key_tiles, 1);
+  if (told > 0) return std::clamp<std::int64_t>(ceil_div(told, key_tiles), 1, all);
   if (problem.deterministic()) return std::clamp<std::int64_t>(heads_in_order(right, key_tiles), 1, all);
   if (!right) return 1;
   // Sections of one size: in a small last one the longest tiles would come too late.
@@ -135,11 +138,15 @@ class HopperBackward final : public CudaBackwardKernel {
       : CudaBackwardKernel(line.spec, std::move(state)), line_(line) {}
 
   double expected_seconds(const Problem& problem) const override {
-    // The tile that is computed, whole; room for features costs.
+    // The tile that is computed, whole; room for features costs. What was measured to be worse here counts a fifth
+    // more.
     const double d = std::visit([](const auto& c) { return static_cast<double>(c.d); }, line_.config);
-    const double fit = 1 + 0.03 * line_.room;
+    const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
+    const double fit = (tuned ? line_.preference : 1.2) * (1 + 0.03 * line_.room);
     return 20e-6 + fit * 2 * expected_pairs(problem) * 5 * d / 450e12;
   }
+
+  std::string impossible(const Problem& problem) const override { return broken_limit(line_, problem); }
 
   std::string too_much(const Problem& problem) const override {
     const kernels::ForwardFeatures features = features_of(problem);
@@ -152,27 +159,17 @@ class HopperBackward final : public CudaBackwardKernel {
 
   std::vector<Step> steps(const Problem& problem, const Device&) const override {
     return std::visit(
-        [&](auto config) {
-          config = adapted(config, problem);
+        [](const auto& config) {
           return std::vector<Step>{
               {"D and LSE of rows", {kernel_source(config, HopperBackwardPart::before), "sm_90a", 0}},
               {"dK, dV and the sum of dQ",
                {kernel_source(config, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}},
               {"dQ", {kernel_source(config, HopperBackwardPart::after), "sm_90a", 0}}};
         },
-        line_.config);
+        hopper_backward_choice(line_, problem).config);
   }
 
  private:
-  template <class Config>
-  static Config adapted(Config config, const Problem& problem) {
-    config.type = element_of(problem.type());
-    config.features = features_of(problem);
-    config.features.sink = false;  // the LSE has it
-    config.ordered = problem.deterministic();
-    return config;
-  }
-
   /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
   static std::int64_t row_blocks(const Problem& problem, int tile_q) {
     return problem.mode() == Mode::group ? ceil_div(problem.total_q(), tile_q) + problem.batch() + 1
@@ -209,7 +206,7 @@ class HopperBackward final : public CudaBackwardKernel {
     p.turns += kCounterWords;
     p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), config.tile_q));
     p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), config.kTileK));
-    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles));
+    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles, line_.section));
 
     const auto map = [&](Operand which, const void* data, int box_rows) {
       const Operand shape = shape_of(which);
@@ -252,10 +249,10 @@ class HopperBackward final : public CudaBackwardKernel {
 
 }  // namespace
 
-std::span<const HopperBackwardLine> hopper_backward_lines() { return kLines; }
+std::span<const HopperBackwardLine> general_backward_lines() { return kLines; }
 
-std::shared_ptr<const dispatch::BackwardKernel> make_hopper_backward(const HopperBackwardLine& line,
-                                                                     std::shared_ptr<EngineState> state) {
+std::shared_ptr<const CudaBackwardKernel> make_hopper_backward(const HopperBackwardLine& line,
+                                                               std::shared_ptr<EngineState> state) {
   return std::make_shared<HopperBackward>(line, std::move(state));
 }
 

@@ -1,14 +1,13 @@
 #include "cuda/hopper_lines.hpp"
 
 #include "core/invalid.hpp"
+#include "cuda/kept_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <deque>
-#include <mutex>
 
 namespace heed::cuda {
 namespace {
@@ -123,14 +122,6 @@ constexpr std::array kLines{
          "2 free warpgroups with room for features", 2),
 };
 
-/// Texts of kernels live as long as the process.
-std::string_view kept(std::string text) {
-  static std::mutex mutex;
-  static auto* const texts = new std::deque<std::string>;
-  const std::lock_guard lock(mutex);
-  return texts->emplace_back(std::move(text));
-}
-
 /// Its notes end with every knob.
 HopperLine with_knobs_told(HopperLine line) {
   line.spec.algorithm.tile_q = line.config.tile_q();
@@ -187,12 +178,7 @@ std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by) {
   std::vector<HopperLine> lines;
   for (const TuningEntry& entry : record.forward) {
     if (entry.sm != 90) continue;
-    std::string name = entry.name;
-    if (name.empty() || by == TunedBy::user) {
-      name =
-          fmt::format("tuned_d{}_{}_{}_from_{}", entry.d, entry.d_v, entry.causal ? "causal" : "full", entry.from_keys);
-      if (entry.to_keys) name += fmt::format("_to_{}", *entry.to_keys);
-    }
+    const std::string name = kernel_name(entry, by);
     const std::string what = fmt::format("tuning record, entry {}", name), stem = "hopper_fwd_" + name;
     if (std::any_of(lines.begin(), lines.end(), [&](const HopperLine& l) { return l.spec.stem == stem; }))
       throw core::invalid("{}: there are two of them.", what);
@@ -211,16 +197,6 @@ std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by) {
     lines.push_back(with_knobs_told(line));
   }
   return lines;
-}
-
-std::vector<HopperLine> user_lines(UserTuning& user) {
-  try {
-    return tuned_lines(user.record, TunedBy::user);
-  } catch (const Error& error) {
-    if (user.named) throw core::invalid("{}: {}", user.path.string(), error.what());
-    user.ignored = error.what();
-    return {};
-  }
 }
 
 HopperLine forced_line(int d, int d_v, const HopperAlgo& algo) {

@@ -24,10 +24,7 @@ struct HopperLine {
 std::span<const HopperLine> hopper_lines();
 
 /// The lines that a tuning record asks for. Throws Error when it asks for what cannot be.
-enum class TunedBy { heed, user };
 std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by = TunedBy::heed);
-/// Those of the user's own record. A file in the cache folder that cannot be taken is ignored, as `ignored` then says.
-std::vector<HopperLine> user_lines(UserTuning& user);
 
 /// A line with these knobs for every problem of a tile of head dims; what they do not say is as in the line that is
 /// named after the head dim. Whether it can be compiled is a question for impossible().

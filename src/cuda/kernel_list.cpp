@@ -126,23 +126,6 @@ bool can(const dispatch::Registry& registry, const Problem& problem, const dispa
   return dispatch::kBackwardFamily.judge(registry, problem, {.kernel = kernel.name()}).front().can();
 }
 
-/// What a kernel of either direction is compiled from.
-std::vector<ListedKernel> listed(const dispatch::AttentionKernel& kernel, const Problem& problem,
-                                 const Device& device) {
-  std::vector<ListedKernel> list;
-  const auto add = [&](Compilation compilation) {
-    list.push_back(
-        {std::move(compilation.source), std::move(compilation.arch), compilation.shared_bytes, kernel.name()});
-  };
-  if (problem.operation() == Operation::forward) {
-    add(static_cast<const CudaForwardKernel&>(kernel).compilation(problem, device));
-  } else {
-    for (auto& step : static_cast<const CudaBackwardKernel&>(kernel).steps(problem, device))
-      add(std::move(step.compilation));
-  }
-  return list;
-}
-
 std::vector<Problem> problems_of(std::string_view profile) {
   if (profile == "inference") return serving();
   std::vector<Problem> list = profile == "flash" ? training(Problem::forward()) : everything();
@@ -159,8 +142,24 @@ std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm) {
   std::vector<ListedKernel> list;
   std::set<std::string> known;
   for (const Problem& problem : problems_of(profile))
-    for (ListedKernel& one : listed(*select(registry, problem), problem, device))
+    for (ListedKernel& one : sources_of(*select(registry, problem), problem, device))
       if (known.insert(one.source.text).second) list.push_back(std::move(one));
+  return list;
+}
+
+std::vector<ListedKernel> sources_of(const dispatch::AttentionKernel& kernel, const Problem& problem,
+                                     const Device& device) {
+  std::vector<ListedKernel> list;
+  const auto add = [&](Compilation compilation) {
+    list.push_back(
+        {std::move(compilation.source), std::move(compilation.arch), compilation.shared_bytes, kernel.name()});
+  };
+  if (problem.operation() == Operation::forward) {
+    add(static_cast<const CudaForwardKernel&>(kernel).compilation(problem, device));
+  } else {
+    for (auto& step : static_cast<const CudaBackwardKernel&>(kernel).steps(problem, device))
+      add(std::move(step.compilation));
+  }
   return list;
 }
 
@@ -172,7 +171,7 @@ std::vector<ListedKernel> one_source_of_each(int sm) {
     const auto& kernel = static_cast<const dispatch::AttentionKernel&>(*entry.kernel);
     for (const Problem& problem : kernel.operation() == Operation::forward ? forward : backward) {
       if (!can(registry, problem, kernel)) continue;
-      for (ListedKernel& one : listed(kernel, problem, imagined(sm))) list.push_back(std::move(one));
+      for (ListedKernel& one : sources_of(kernel, problem, imagined(sm))) list.push_back(std::move(one));
       break;
     }
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "cuda/device.hpp"
 #include "cuda/jit.hpp"
+#include "dispatch/attention_kernel.hpp"
 
 #include <array>
 #include <string>
@@ -22,6 +24,11 @@ inline constexpr std::array<std::string_view, 3> kProfiles{"flash", "inference",
 
 /// The kernels that a GPU of this compute capability (90 is 9.0) runs for the problems of a profile.
 std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm);
+
+/// What a kernel of the CUDA engine, of either pass, is compiled from for a problem that it can compute on such a GPU:
+/// in the order that its parts run in.
+std::vector<ListedKernel> sources_of(const dispatch::AttentionKernel& kernel, const Problem& problem,
+                                     const Device& device);
 
 /// One compilation of every kernel in the tables for such a GPU: of the first problem of the largest profile that it
 /// can compute.

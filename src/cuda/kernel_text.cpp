@@ -158,8 +158,9 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
   const ForwardFeatures features = features_of_part(c.features, part);
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
-                  c.ordered ? "_ordered" : "", suffix(features)),
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+                  c.pipeline == kernels::BackwardPipeline::ahead ? "_ahead" : "", c.ordered ? "_ordered" : "",
+                  suffix(features)),
       "hopper_backward",
       fmt::format(
           "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
@@ -171,12 +172,12 @@ KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwar
 KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBackwardPart part) {
   const ForwardFeatures features = features_of_part(c.features, part);
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
-                  c.ordered ? "_ordered" : "", suffix(features)),
+      fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK, c.q_ring,
+                  c.o_ring, c.ordered ? "_ordered" : "", suffix(features)),
       "hopper_backward_wide",
-      fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .ordered = {},\n    "
-                  ".features = {}}};\n",
-                  text(kElements, c.type), c.d, c.ordered, initializer(features)),
+      fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .q_ring = {}, "
+                  ".o_ring = {}, .ordered = {},\n    .features = {}}};\n",
+                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.ordered, initializer(features)),
       part);
 }
 

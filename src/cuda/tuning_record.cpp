@@ -64,6 +64,23 @@ TuningEntry entry_of(const JsonReader& reader) {
   return entry;
 }
 
+Json list_of(const std::vector<TuningEntry>& entries) {
+  Json list = Json::array();
+  for (const TuningEntry& each : entries) {
+    Json entry = Json::object();
+    if (!each.name.empty()) entry["name"] = each.name;
+    entry["arch"] = fmt::format("sm_{}", each.sm);
+    entry["d"] = each.d;
+    entry["d_v"] = each.d_v;
+    entry["mask"] = each.causal ? "causal" : "none";
+    entry["keys"] = Json::array({each.from_keys, each.to_keys ? Json(*each.to_keys) : Json(nullptr)});
+    entry["algo"] = each.algo;
+    if (each.tflops > 0) entry["tflops"] = each.tflops;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 std::string text_of_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw core::invalid("{}: cannot be read.", path.string());
@@ -81,24 +98,25 @@ TuningRecord tuning_from_json(std::string_view text, std::string_view what) {
   if (const auto made = json.find("made"); made != json.end()) record.made = reader.at("made", *made).object();
   for (const Json& each : required(reader, "forward").array())
     record.forward.push_back(entry_of(reader.at("forward", each)));
+  if (const auto backward = json.find("backward"); backward != json.end())
+    for (const Json& each : reader.at("backward", *backward).array())
+      record.backward.push_back(entry_of(reader.at("backward", each)));
   return record;
 }
 
 std::string to_json(const TuningRecord& record) {
-  Json entries = Json::array();
-  for (const TuningEntry& each : record.forward) {
-    Json entry = Json::object();
-    if (!each.name.empty()) entry["name"] = each.name;
-    entry["arch"] = fmt::format("sm_{}", each.sm);
-    entry["d"] = each.d;
-    entry["d_v"] = each.d_v;
-    entry["mask"] = each.causal ? "causal" : "none";
-    entry["keys"] = Json::array({each.from_keys, each.to_keys ? Json(*each.to_keys) : Json(nullptr)});
-    entry["algo"] = each.algo;
-    if (each.tflops > 0) entry["tflops"] = each.tflops;
-    entries.push_back(std::move(entry));
-  }
-  return Json{{kVersionKey, kVersion}, {"made", record.made}, {"forward", std::move(entries)}}.dump(2) + "\n";
+  return Json{{kVersionKey, kVersion},
+              {"made", record.made},
+              {"forward", list_of(record.forward)},
+              {"backward", list_of(record.backward)}}
+             .dump(2) +
+         "\n";
+}
+
+std::string kernel_name(const TuningEntry& entry, TunedBy by) {
+  if (!entry.name.empty() && by == TunedBy::heed) return entry.name;
+  return fmt::format("tuned_d{}_{}_{}_from_{}{}", entry.d, entry.d_v, entry.causal ? "causal" : "full", entry.from_keys,
+                     entry.to_keys ? fmt::format("_to_{}", *entry.to_keys) : "");
 }
 
 const TuningRecord& shipped_tuning() {
@@ -107,7 +125,8 @@ const TuningRecord& shipped_tuning() {
     for (const SourceFile& file : embedded_tuning()) {
       const TuningRecord one = tuning_from_json(file.text, file.name);
       all->made[std::string(file.name)] = one.made;
-      all->forward.insert(all->forward.end(), one.forward.begin(), one.forward.end());
+      for (const Operation operation : {Operation::forward, Operation::backward})
+        all->of(operation).insert(all->of(operation).end(), one.of(operation).begin(), one.of(operation).end());
     }
     return all;
   }();

@@ -33,9 +33,9 @@ std::string cuda_family(const Context::Options& options) {
   return family;
 }
 
-/// Checked by the engine, which alone knows its knobs.
-std::string cuda_algo(const Context::Options& options) {
-  return options.cuda_algo.empty() ? std::string(dispatch::environment("HEED_CUDA_ALGO")) : options.cuda_algo;
+/// What was told, or what the environment says. Checked by the engine, which alone knows its knobs.
+std::string algo_or(const std::string& told, const char* variable) {
+  return told.empty() ? std::string(dispatch::environment(variable)) : told;
 }
 
 /// What arguments pose, and to which engine.
@@ -109,7 +109,9 @@ Context::Context() : Context(Options{}) {}
 Context::Context(const Options& options)
     : Context(std::make_unique<Impl>(dispatch::make_engines({.max_cpu_isa = max_cpu_isa(options),
                                                              .cuda_family = cuda_family(options),
-                                                             .cuda_algo = cuda_algo(options)}),
+                                                             .cuda_algo = algo_or(options.cuda_algo, "HEED_CUDA_ALGO"),
+                                                             .cuda_backward_algo = algo_or(options.cuda_backward_algo,
+                                                                                           "HEED_CUDA_BACKWARD_ALGO")}),
                                      options.threads, log_wanted())) {}
 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -8,7 +8,8 @@ namespace heed::dispatch {
 Engines make_engines(const EngineOptions& options) {
   Engines engines;
   engines.present.push_back(cpu::make_cpu_engine({.max_isa = options.max_cpu_isa}));
-  engines.present.push_back(cuda::make_cuda_engine({.family = options.cuda_family, .algo = options.cuda_algo}));
+  engines.present.push_back(cuda::make_cuda_engine(
+      {.family = options.cuda_family, .forward_algo = options.cuda_algo, .backward_algo = options.cuda_backward_algo}));
   return engines;
 }
 

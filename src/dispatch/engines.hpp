@@ -19,7 +19,8 @@ struct Engines {
 struct EngineOptions {
   std::optional<CpuIsa> max_cpu_isa = {};
   std::string cuda_family = {};  ///< "hopper" or "portable": only these kernels; empty: all
-  std::string cuda_algo = {};    ///< knobs that the Hopper kernels are forced to; empty: heed chooses
+  /// Knobs that the Hopper kernels of a pass are forced to; empty: heed chooses.
+  std::string cuda_algo = {}, cuda_backward_algo = {};
 };
 
 /// The engines of this build: the one list of them.

@@ -57,10 +57,16 @@ struct HopperBackwardConfig {
   /// Which limit this combination breaks; null: it can be compiled.
   constexpr const char* impossible() const {
     if (type == Element::f32) return "wgmma multiplies f16 and bf16";
-    if (!(d == 64 && (tile_q == 128 || tile_q == 64)) && !(d == 128 && (tile_q == 64 || tile_q == 80 || tile_q == 32)))
-      return "blocks have 64 or 128 queries for d = 64, and 32, 64 or 80 for d = 128";
+    if (d != 64 && d != 128) return "d is 64 or 128";
+    if (tile_q != 32 && tile_q != 48 && tile_q != 64 && tile_q != 80 && tile_q != 96 && tile_q != 128)
+      return "a block has 32, 48, 64, 80, 96 or 128 queries";
+    if (dq_chunks() % 2 != 0 || dq_chunks() < 4)
+      return "dK and dV leave through the memory of dQ, in panels of 2 KB: for d = 64 a block has 64, 96 or 128 "
+             "queries";
     if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
+    if (d == 128 && tile_q > 64 && pipeline == BackwardPipeline::ahead)
+      return "registers: for d = 128 and pipeline:ahead a block has at most 64 queries";
     return nullptr;
   }
 
@@ -71,8 +77,10 @@ struct HopperBackwardConfig {
 /// and dV, the other dS and dK, each of the same 64 keys.
 struct HopperWideBackwardConfig {
   Element type = Element::f16;
-  int d = 256;           ///< head dim of all tiles, 192 or 256
-  bool ordered = false;  ///< as above
+  int d = 256;                    ///< head dim of all tiles, 192 or 256
+  int q_ring = 2;                 ///< stages of the ring of Q with its LSE
+  int o_ring = d == 256 ? 1 : 2;  ///< and of dO with its D
+  bool ordered = false;           ///< as above
   ForwardFeatures features = {};
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
@@ -85,8 +93,8 @@ struct HopperWideBackwardConfig {
   constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
   static constexpr bool transposed_dq() { return false; }
   static constexpr int dq_chunks() { return 8; }  ///< of 16 bytes: a thread's part of a panel of dQ
-  static constexpr int q_stages() { return 2; }
-  constexpr int o_stages() const { return d == 256 ? 1 : 2; }
+  constexpr int q_stages() const { return q_ring; }
+  constexpr int o_stages() const { return o_ring; }
 
   // Shared memory, from its beginning.
   constexpr int q_bytes() const { return panels() * kPanel; }
@@ -108,6 +116,7 @@ struct HopperWideBackwardConfig {
   constexpr const char* impossible() const {
     if (type == Element::f32) return "wgmma multiplies f16 and bf16";
     if (d != 192 && d != 256) return "d is 192 or 256";
+    if (q_ring < 1 || q_ring > 2 || o_ring < 1 || o_ring > 2) return "rings of Q and dO have one stage or two";
     if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
     return nullptr;

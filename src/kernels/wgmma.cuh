@@ -151,7 +151,8 @@ struct WgmmaMajor;
 // clang-format off
 #define HEED_W8(c, i) "=f"(c[i]), "=f"(c[i + 1]), "=f"(c[i + 2]), "=f"(c[i + 3]), "=f"(c[i + 4]), "=f"(c[i + 5]), "=f"(c[i + 6]), "=f"(c[i + 7])
 #define HEED_OUT16(c) HEED_W8(c, 0), HEED_W8(c, 8)
-#define HEED_OUT32(c) HEED_OUT16(c), HEED_W8(c, 16), HEED_W8(c, 24)
+#define HEED_OUT24(c) HEED_OUT16(c), HEED_W8(c, 16)
+#define HEED_OUT32(c) HEED_OUT24(c), HEED_W8(c, 24)
 #define HEED_OUT40(c) HEED_OUT32(c), HEED_W8(c, 32)
 #define HEED_OUT48(c) HEED_OUT40(c), HEED_W8(c, 40)
 #define HEED_OUT64(c) HEED_OUT48(c), HEED_W8(c, 48), HEED_W8(c, 56)
@@ -179,6 +180,8 @@ struct WgmmaMajor;
   };
 HEED_WGMMA_MAJOR(f16, 32, 16, 16, 17, 18, 19)
 HEED_WGMMA_MAJOR(bf16, 32, 16, 16, 17, 18, 19)
+HEED_WGMMA_MAJOR(f16, 48, 24, 24, 25, 26, 27)
+HEED_WGMMA_MAJOR(bf16, 48, 24, 24, 25, 26, 27)
 HEED_WGMMA_MAJOR(f16, 64, 32, 32, 33, 34, 35)
 HEED_WGMMA_MAJOR(bf16, 64, 32, 32, 33, 34, 35)
 HEED_WGMMA_MAJOR(f16, 80, 40, 40, 41, 42, 43)

@@ -35,6 +35,7 @@ class Search {
     std::sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) { return a.number < b.number; });
     FuzzResult result;
     result.cases = cases_;
+    result.refused = refused_;
     result.target_lost = !found_.empty() && run_case(simplest(options_.operation), target_).device_failed;
     for (const Found& found : found_) {
       if (static_cast<int>(result.failures.size()) >= options_.most_failures && !result.target_lost) break;
@@ -53,7 +54,11 @@ class Search {
   };
 
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  bool works(const Case& c) const { return run_case(c, target_).valid(); }
+  bool refused(const Verdict& verdict) const { return options_.may_refuse && verdict.unsupported; }
+  bool works(const Case& c) const {
+    const Verdict verdict = run_case(c, target_);
+    return verdict.valid() || refused(verdict);
+  }
 
   static Case simplest(Operation operation) {
     Case c;
@@ -87,6 +92,10 @@ class Search {
       Verdict verdict = run_case(c, target_, {.executor = executor});
       if (verdict.valid()) continue;
       const std::scoped_lock lock(mutex_);
+      if (refused(verdict)) {
+        ++refused_;
+        continue;
+      }
       found_.push_back({number, c, std::move(verdict)});
     }
   }
@@ -94,7 +103,7 @@ class Search {
   const Target& target_;
   const FuzzOptions& options_;
   std::mutex mutex_;  // of what follows
-  std::int64_t next_, cases_ = 0;
+  std::int64_t next_, cases_ = 0, refused_ = 0;
   std::vector<Found> found_;
   const Clock::time_point begin_;
 };

@@ -35,6 +35,8 @@ struct FuzzOptions {
   double seconds = 0;      ///< stop after this long; 0: after the last case
   int most_failures = 1;   ///< stop after so many
   int jobs = 1;            ///< cases at once, each on a thread of its own
+  /// What no kernel computes is counted, and is no failure: for a target that was told how to compute.
+  bool may_refuse = false;
   /// Called before each case, by one job after the other.
   std::function<void(std::int64_t number, const Case& c, int job)> on_case = {};
 };
@@ -42,7 +44,8 @@ struct FuzzOptions {
 struct FuzzResult {
   std::int64_t cases = 0;
   double seconds = 0;
-  std::vector<FuzzFailure> failures;  ///< by number; a refusal is one, too: no combination is refused
+  std::int64_t refused = 0;           ///< of them, where the target may
+  std::vector<FuzzFailure> failures;  ///< by number; a refusal is one, too, where it may not: no combination is refused
   /// After them nothing is right any more, not even what was: the device is lost, and nothing was shrunk.
   bool target_lost = false;
 };

@@ -35,6 +35,7 @@ struct Verdict {
   std::int64_t rows_checked = 0, rows_total = 0;
   std::vector<std::string> complaints;  ///< what is wrong, or why it was refused
   bool device_failed = false;           ///< refused because the device did, maybe for all that comes after it
+  bool unsupported = false;             ///< refused because no kernel computes it, and nothing was touched
 
   bool valid() const { return status == Status::valid; }
   bool all_rows() const { return rows_checked == rows_total; }

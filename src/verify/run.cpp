@@ -116,6 +116,7 @@ Verdict run_case(const Case& c, const Target& target, JudgeOptions options) {
     verdict.device_failed = error.code() == ErrorCode::device_failed;
     if (!buffers.outputs_untouched()) verdict.complaints.push_back("it was refused, and yet an output was written");
     for (const std::string& change : buffers.check_guards()) verdict.complaints.push_back(change);
+    verdict.unsupported = error.code() == ErrorCode::unsupported && verdict.complaints.size() == 1;
     return verdict;
   }
   return judge(buffers, options);

@@ -156,6 +156,18 @@ TEST(CContext, is_made_with_options_and_destroyed) {
   EXPECT_EQ(heed_context_create(&options, &context), HEED_INVALID_ARGUMENT);
   EXPECT_THAT(heed_last_error(), HasSubstr("avx512bf16"));
   options.max_cpu_isa = nullptr;
+  options.cuda_algo = "stages:3";
+  options.cuda_backward_algo = "tile_q:64,pipeline:ahead";
+  ASSERT_EQ(heed_context_create(&options, &context), HEED_OK) << heed_last_error();
+  heed_context_destroy(context);
+  options.cuda_algo = "stages:99";
+  EXPECT_EQ(heed_context_create(&options, &context), HEED_INVALID_ARGUMENT);
+  EXPECT_THAT(heed_last_error(), HasSubstr("stages takes 1 to 8"));
+  options.cuda_algo = nullptr;
+  options.cuda_backward_algo = "stages:3";
+  EXPECT_EQ(heed_context_create(&options, &context), HEED_INVALID_ARGUMENT);
+  EXPECT_THAT(heed_last_error(), HasSubstr("no such knob; there are tile_q, pipeline"));
+  options.cuda_backward_algo = nullptr;
   options.threads = -1;
   EXPECT_EQ(heed_context_create(&options, &context), HEED_INVALID_ARGUMENT);
   EXPECT_EQ(heed_context_create(nullptr, nullptr), HEED_INVALID_ARGUMENT);

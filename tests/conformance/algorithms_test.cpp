@@ -33,10 +33,37 @@ std::vector<Case> problems(std::int64_t d) {
   return list;
 }
 
+/// And through a Hopper kernel of the backward pass: partial blocks of every size, groups of heads, an order for dQ.
+std::vector<Case> backward_problems(std::int64_t d) {
+  std::vector<Case> list;
+  const auto add = [&](auto change) {
+    Case c;
+    c.operation = Operation::backward;
+    c.b = 2, c.h = 4, c.h_k = 2, c.s_q = {333}, c.s_k = {470}, c.d = c.d_v = d;
+    c.type = f16;
+    change(c);
+    list.push_back(c);
+  };
+  add([](Case&) {});
+  add([](Case& c) { c.mask = Mask::causal(), c.s_q = c.s_k = {500}, c.type = bf16; });
+  add([](Case& c) { c.mask = Mask::causal(), c.s_q = c.s_k = {700}, c.deterministic = true; });
+  add([](Case& c) { c.deterministic = true, c.h_k = 4; });
+  add([](Case& c) { c.mask = Mask::window(100, 20, 3), c.s_q = {470}; });
+  add([](Case& c) {
+    c.mode = Mode::group, c.b = 3, c.s_q = {1, 400, 65}, c.s_k = {300, 400, 7}, c.mask = Mask::causal();
+  });
+  add([](Case& c) { c.soft_cap = 5, c.s_q = {129}; });
+  add([](Case& c) { c.s_q = {1}, c.s_k = {1}; });
+  add([](Case& c) { c.s_q = {1000}, c.s_k = {40}, c.b = 5; });
+  return list;
+}
+
+bool has_hopper() { return !cuda::devices().empty() && cuda::devices().front().sm == 90; }
+
 class ForcedAlgorithm : public testing::TestWithParam<const char*> {};
 
 TEST_P(ForcedAlgorithm, computes_the_same_contract) {
-  if (cuda::devices().empty() || cuda::devices().front().sm != 90) GTEST_SKIP() << "needs a GPU of sm_90";
+  if (!has_hopper()) GTEST_SKIP() << "needs a GPU of sm_90";
   Context context(Context::Options{.cuda_algo = GetParam()});
   const verify::Target target = verify::Target::of(context, EngineChoice::cuda);
   const auto algo = cuda::HopperAlgo::parse(GetParam());
@@ -70,6 +97,55 @@ INSTANTIATE_TEST_SUITE_P(
         "specialised:0,warpgroups:2,stages:3,persistence:static",
         "specialised:0,warpgroups:3,tile_k:32,stages:4,persistence:off", "p_in_shared:1,warpgroups:2,stages:2",
         "p_in_shared:1,warpgroups:2,tile_k:96,stages:2"));
+
+class ForcedBackwardAlgorithm : public testing::TestWithParam<const char*> {};
+
+TEST_P(ForcedBackwardAlgorithm, computes_the_same_contract) {
+  if (!has_hopper()) GTEST_SKIP() << "needs a GPU of sm_90";
+  Context context(Context::Options{.cuda_backward_algo = GetParam()});
+  const verify::Target target = verify::Target::of(context, EngineChoice::cuda);
+  const std::string forced = "cuda/sm_90/hopper_bwd_d";
+  int computed = 0;
+  for (const std::int64_t d : {64, 128, 192, 256})
+    for (const Case& c : backward_problems(d)) {
+      const verify::Verdict verdict = verify::run_case(c, target);
+      if (verdict.unsupported) continue;  // refused, by the rule that says so
+      ++computed;
+      EXPECT_TRUE(verdict.valid()) << verdict.to_string() << "\n  " << c.to_command() << " -algo=" << GetParam();
+      const Buffers buffers(c);
+      const Plan plan = context.plan(Problem::of(buffers.backward_args(), Memory::gpu), {.engine = EngineChoice::cuda});
+      EXPECT_EQ(plan.kernel().substr(0, forced.size()), forced) << c.to_command();
+      EXPECT_NE(plan.kernel().find(GetParam()), std::string::npos) << plan.kernel();
+    }
+  EXPECT_GE(computed, 5);
+}
+
+/// Each combination that can be, and sections that hold one head, some, and all of them.
+INSTANTIATE_TEST_SUITE_P(On, ForcedBackwardAlgorithm,
+                         testing::Values("tile_q:32,pipeline:in_step", "tile_q:32,pipeline:ahead",
+                                         "tile_q:48,pipeline:in_step", "tile_q:48,pipeline:ahead",
+                                         "tile_q:64,pipeline:in_step", "tile_q:64,pipeline:ahead",
+                                         "tile_q:80,pipeline:in_step", "tile_q:96,pipeline:in_step",
+                                         "tile_q:96,pipeline:ahead", "tile_q:128,pipeline:in_step",
+                                         "tile_q:128,pipeline:ahead", "q_stages:1,o_stages:1", "q_stages:1,o_stages:2",
+                                         "q_stages:2,o_stages:1", "q_stages:2,o_stages:2", "section:1", "section:8",
+                                         "section:2112"));
+
+/// What every kernel refuses for one reason only is told with the reason.
+TEST(ForcedBackward, says_which_limit_knobs_break) {
+  if (!has_hopper()) GTEST_SKIP() << "needs a GPU of sm_90";
+  Context context(Context::Options{.cuda_backward_algo = "tile_q:96"});
+  const Problem problem =
+      Problem::backward().type(f16).batch(1).heads(2).lengths(256, 256).head_dims(128, 128).lse(true);
+  try {
+    context.plan(problem, {.engine = EngineChoice::cuda});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string_view(error.what()).find("shared memory: more than the 227 KB"), std::string_view::npos)
+        << error.what();
+  }
+}
 
 }  // namespace
 }  // namespace heed::conformance

@@ -58,7 +58,7 @@ TEST(HopperKnobs, each_change_the_kernel) {
     line.config = config;
     return kernel_source(hopper_config(line, few_queries)).text;
   };
-  for (const HopperKnob& knob : hopper_knobs()) {
+  for (const HopperKnob& knob : KnobsOf<HopperConfig>::all()) {
     const HopperConfig before;
     HopperConfig after;
     knob.set(after, knob.get(before) == knob.least ? knob.most : knob.least);

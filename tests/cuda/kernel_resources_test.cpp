@@ -1,9 +1,11 @@
 /// Every kernel of the tables compiles, without a spill, without local memory, without a serialised wgmma. No GPU
 /// needed.
 
+#include "cuda/hopper_backward.hpp"
 #include "cuda/hopper_lines.hpp"
 #include "cuda/kernel_list.hpp"
 #include "cuda/kernel_text.hpp"
+#include "dispatch/backward_family.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +13,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -65,6 +68,7 @@ struct OneOf {
 constexpr OneOf kForward{.by_default = 12, .small = 60};
 constexpr OneOf kKnobs{.by_default = 6, .small = 30};
 constexpr OneOf kOtherKeys{.by_default = 3, .small = 30};
+constexpr OneOf kBackwardKnobs{.by_default = 40, .small = 200};
 /// There are a thousand for each architecture.
 constexpr OneOf kBackward{.by_default = 200, .small = 600};
 
@@ -137,6 +141,50 @@ TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
   std::vector<ListedKernel> list = thinned(others, kKnobs);
   if (scale() != "small") list.insert(list.end(), each_knob.begin(), each_knob.end());
   for (const std::string& complaint : complaints(list)) ADD_FAILURE() << complaint;
+}
+
+/// Every kernel of the backward pass that knobs can ask for, with the features that it has room for: those by
+/// themselves that weigh so much, and lengths of their own, which take registers from the math warpgroups.
+TEST(KernelResources, backward_kernels_with_other_knobs_have_what_they_need) {
+  const auto plain = [](int d, const Mask& mask) {
+    return Problem::backward().type(bf16).batch(2).heads(8).lengths(1024, 1024).head_dims(d, d).mask(mask).lse(true);
+  };
+  const auto problems = [&](int d) {
+    std::vector<Problem> list;
+    for (const Mask& mask : {Mask::none(), Mask::causal(), Mask::window(64, 0)}) {
+      const Problem p = plain(d, mask);
+      const Problem group = Problem(p).mode(Mode::group).total_rows(2048, 2048);
+      for (const Problem& each :
+           {p, Problem(p).deterministic(true), Problem(p).scale(-1), Problem(p).soft_cap(30), Problem(p).dropout(0.1),
+            Problem(p).alibi(Alibi::per_head), group, Problem(group).alibi(Alibi::per_head)})
+        list.push_back(each);
+    }
+    return list;
+  };
+  std::vector<ListedKernel> list;
+  std::set<std::string> known;
+  const auto add = [&](int d, const std::string& algo) {
+    dispatch::Registry registry;
+    registry.add(make_hopper_backward(forced_backward_line(d, d, HopperBackwardAlgo::parse(algo)), nullptr));
+    const auto& kernel = static_cast<const dispatch::AttentionKernel&>(*registry.entries().front().kernel);
+    int computed = 0;
+    for (const Problem& problem : problems(d)) {
+      if (!dispatch::kBackwardFamily.judge(registry, problem, {}).front().can()) continue;
+      ++computed;
+      for (ListedKernel& one : sources_of(kernel, problem, Device{}))
+        if (known.insert(one.source.text).second) list.push_back(std::move(one));
+    }
+    EXPECT_TRUE(computed == 0 || computed >= 4) << d << " " << algo << " computes " << computed;
+  };
+  for (const int d : {64, 128})
+    for (const char* tile_q : {"32", "48", "64", "80", "96", "128"})
+      for (const char* pipeline : {"in_step", "ahead"})
+        add(d, std::string("tile_q:") + tile_q + ",pipeline:" + pipeline);
+  for (const int d : {192, 256})
+    for (const char* algo : {"q_stages:1,o_stages:1", "q_stages:1,o_stages:2", "q_stages:2,o_stages:1", "o_stages:2"})
+      add(d, algo);
+  EXPECT_GT(list.size(), 150u);
+  for (const std::string& complaint : complaints(thinned(list, kBackwardKnobs))) ADD_FAILURE() << complaint;
 }
 
 /// V by columns, and block masks whose hidden blocks are left out, in the lines that take them.

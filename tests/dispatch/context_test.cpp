@@ -180,6 +180,18 @@ TEST(Environment, a_family_of_CUDA_kernels_that_does_not_exist_is_refused) {
   EXPECT_THAT(error->what(), HasSubstr("cuda_family=Hopper : "));
 }
 
+TEST(Environment, knobs_of_CUDA_kernels_are_told_for_each_pass) {
+  {
+    const WithVariable variable("HEED_CUDA_BACKWARD_ALGO", "stages:3");
+    const auto error = error_of([] { Context(Context::Options{.threads = 1}); });
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->what(), HasSubstr("algo stages : no such knob; there are tile_q, pipeline"));
+    EXPECT_FALSE(error_of([] { Context(Context::Options{.threads = 1, .cuda_backward_algo = "section:600"}); }));
+  }
+  EXPECT_FALSE(error_of([] { Context(Context::Options{.threads = 1, .cuda_algo = "stages:3"}); }));
+  EXPECT_TRUE(error_of([] { Context(Context::Options{.threads = 1, .cuda_algo = "section:600"}); }));
+}
+
 TEST(Environment, a_log_wish_that_means_nothing_is_refused) {
   const WithVariable variable("HEED_LOG", "loud");
   const auto error = error_of([] { Context(Context::Options{.threads = 1}); });

@@ -214,6 +214,23 @@ TEST(Fuzz, finds_the_same_failures_however_many_jobs_search) {
   EXPECT_EQ(with(3), expected);
 }
 
+TEST(Fuzz, counts_what_a_target_may_refuse) {
+  const Target refuses_dropout{.name = "none", .forward = [](const Buffers&, const ForwardArgs& args) {
+                                 if (args.dropout.p > 0) throw Error(ErrorCode::unsupported, "not today");
+                                 oracle::plain_forward(args);
+                               }};
+  const FuzzResult result = fuzz(refuses_dropout, {.seed = 3, .cases = 60, .may_refuse = true});
+  EXPECT_EQ(result.cases, 60);
+  EXPECT_GT(result.refused, 2);
+  for (const FuzzFailure& failure : result.failures) ADD_FAILURE() << failure.to_string();
+  // An output that was written is wrong all the same.
+  const Target scribbles{.name = "none", .forward = [](const Buffers&, const ForwardArgs& args) {
+                           core::store_raw(args.o.data, 0, 1.0F);
+                           throw Error(ErrorCode::unsupported, "not today");
+                         }};
+  EXPECT_EQ(fuzz(scribbles, {.seed = 3, .cases = 60, .may_refuse = true}).failures.size(), 1U);
+}
+
 TEST(Fuzz, shrinks_nothing_once_the_device_is_lost) {
   const Target breaks{.name = "none",
                       .forward = [lost = std::make_shared<bool>(false)](const Buffers&, const ForwardArgs& args) {

@@ -1,5 +1,6 @@
 #include "heed/attention_arguments.hpp"
 
+#include "cuda/hopper_backward_knobs.hpp"
 #include "cuda/hopper_knobs.hpp"
 #include "dispatch/arch.hpp"
 #include "heed/engines.hpp"
@@ -48,13 +49,15 @@ void declare_where(Arguments& arguments, KernelArgument kernel) {
   arguments.option("isa", "auto", "highest level of the CPU engine: baseline, avx2, avx512, avx512bf16, amx",
                    {"auto", "baseline", "avx2", "avx512", "avx512bf16", "amx"});
   arguments.option("algo", "",
-                   "knobs of the CUDA engine's Hopper kernels: stages:3,tile_k:128; 'heed sweep --help' has them");
+                   "knobs of the CUDA engine's Hopper kernels: stages:3,tile_k:128, backward tile_q:64,section:1056; "
+                   "'heed sweep --help' has them");
   if (kernel == KernelArgument::taken)
     arguments.option("kernel", "", "exactly this kernel of 'heed kernels', or fail with the rule that excludes it");
 }
 
-Where read_where(const Arguments& arguments) {
+Where read_where(const Arguments& arguments, Operation operation) {
   Where where;
+  where.operation = operation;
   const std::string& engine = arguments.text("engine");
   if (engine == "cpu") where.engine = EngineChoice::cpu;
   if (engine == "cuda") where.engine = EngineChoice::cuda;
@@ -65,7 +68,11 @@ Where read_where(const Arguments& arguments) {
   }
   where.algo = arguments.text("algo");
   if (!where.algo.empty()) {
-    cuda::HopperAlgo::parse(where.algo);
+    if (operation == Operation::forward) {
+      cuda::HopperAlgo::parse(where.algo);
+    } else {
+      cuda::HopperBackwardAlgo::parse(where.algo);
+    }
     if (where.engine == EngineChoice::cpu)
       bad_value("algo", where.algo, "the CPU engine has no such knobs; leave -engine=cpu out.");
     where.engine = EngineChoice::cuda;
@@ -85,8 +92,9 @@ std::string Where::to_words() const {
 }
 
 std::unique_ptr<Context> make_context(const Where& where) {
-  auto context = std::make_unique<Context>(
-      Context::Options{.threads = where.threads, .max_cpu_isa = where.isa, .cuda_algo = where.algo});
+  Context::Options options{.threads = where.threads, .max_cpu_isa = where.isa};
+  (where.operation == Operation::forward ? options.cuda_algo : options.cuda_backward_algo) = where.algo;
+  auto context = std::make_unique<Context>(options);
   if (where.engine != EngineChoice::automatic) {
     const char* const wish = where.engine == EngineChoice::cpu ? "cpu" : "cuda";
     for (const EngineState& engine : engines(*context))

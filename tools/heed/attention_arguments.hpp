@@ -25,7 +25,8 @@ struct Where {
   EngineChoice engine = EngineChoice::automatic;
   int threads = 0;   ///< 0: as many as this process may use
   std::string isa;   ///< the highest ISA level the CPU engine may use; empty: the best here
-  std::string algo;  ///< knobs that the CUDA engine's kernels are forced to; empty: heed chooses
+  std::string algo;  ///< knobs that the CUDA engine's kernels of `operation` are forced to; empty: heed chooses
+  Operation operation = Operation::forward;
   std::string kernel;
 
   /// The arguments that say the same, each with a blank in front: " -threads=1".
@@ -34,8 +35,9 @@ struct Where {
 
 enum class KernelArgument { taken, not_taken };
 void declare_where(Arguments& arguments, KernelArgument kernel = KernelArgument::taken);
-/// Throws UsageError, or UnsupportedError when this machine has not the ISA level that was asked for.
-Where read_where(const Arguments& arguments);
+/// `operation`: whose knobs -algo turns. Throws UsageError, or UnsupportedError when this machine has not the ISA level
+/// that was asked for.
+Where read_where(const Arguments& arguments, Operation operation = Operation::forward);
 
 /// Throws UnsupportedError when the engine that was asked for is not here.
 std::unique_ptr<Context> make_context(const Where& where);

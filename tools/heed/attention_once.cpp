@@ -37,6 +37,7 @@ Examples
   heed bwd -mode=1 -b=4 -s=700,2048,1,333 -d=64 -mask=b                     sequences of their own lengths
   heed bwd -b=2 -h=4 -s=256 -bias=e:1 -dbias=1 -p_drop=0.1                  dBias, with dropout replayed
   heed bwd -b=1 -h=8 -s=512 -sink_grad=1 -init_sink=2 -dlse=1               dSink, and a gradient of the LSE
+  heed bwd -s=4096 -d=64 -mask=b -algo=tile_q:64,pipeline:ahead,section:1056  exactly so, on a GPU of sm_90
 
 Exit codes: 0 valid, 1 wrong result, 2 bad usage, 3 not supported (with the reason per engine).
 )";
@@ -85,7 +86,7 @@ Outcome attention_once(const Words& words, Operation operation) {
   arguments.parse(words);
   const verify::Case problem = read_problem(arguments, operation);
   const Run run = read_run(arguments);
-  const Where where = read_where(arguments);
+  const Where where = read_where(arguments, operation);
 
   const auto context = make_context(where);
   const Prepared prepared(*context, where, problem);

@@ -125,7 +125,7 @@ Examples
   arguments.parse(words);
 
   BenchOptions options;
-  options.where = read_where(arguments);
+  options.where = read_where(arguments, operation);
   options.quick = arguments.boolean("quick");
   options.rounds = options.quick ? 2 : 7;
   if (arguments.given("rounds")) options.rounds = static_cast<int>(arguments.integer("rounds", 1, 10000));

@@ -23,10 +23,11 @@ int run_explain(const Words& words) {
   heed explain -h=32 -h_k=8 -s=4096 -d=128 -mask=b -prec=bf16
   heed explain -s=1 -s_k=8192 -prec=fp32 --json
   heed explain -op=bwd -h=8 -s=2048 -d=64 -deterministic=1
+  heed explain -op=bwd -d=128 -algo=tile_q:96
 )");
   arguments.parse(words);
   const verify::Case problem_case = read_problem(arguments, operation);
-  const Where where = read_where(arguments);
+  const Where where = read_where(arguments, operation);
   read_run(arguments);
   const auto context = make_context(where);
   const Problem problem = problem_of(problem_case, memory_of(engine_for(*context, where)));

@@ -3,8 +3,8 @@
 #include "cuda/cache_folder.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
-#include "cuda/hopper_lines.hpp"
 #include "cuda/nvrtc.hpp"
+#include "cuda/user_lines.hpp"
 #include "heed/arguments.hpp"
 #include "heed/command.hpp"
 #include "heed/engines.hpp"
@@ -46,7 +46,8 @@ struct Cached {
 /// Whose measurements kernels are chosen by.
 std::string tuning_text() {
   cuda::UserTuning user = cuda::UserTuning::read();
-  const std::size_t entries = cuda::user_lines(user).size(), shipped = cuda::shipped_tuning().forward.size();
+  const std::size_t entries = cuda::UserLines::of(user).size();
+  const std::size_t shipped = cuda::shipped_tuning().forward.size() + cuda::shipped_tuning().backward.size();
   if (!user.ignored.empty()) return fmt::format("{} is ignored: {}", user.path.string(), user.ignored);
   if (entries == 0) return fmt::format("{} shipped entries; 'heed sweep' makes your own", shipped);
   return fmt::format("{} entries of {} before {} shipped ones", entries, user.path.string(), shipped);

@@ -1,8 +1,9 @@
-/// heed sweep: finds the fastest algorithm of the CUDA forward kernels, and writes the tuning record that selection
-/// uses.
+/// heed sweep: finds the fastest algorithm of the CUDA forward or backward kernels, and writes the tuning record that
+/// selection uses.
 
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
+#include "cuda/hopper_backward_knobs.hpp"
 #include "cuda/hopper_knobs.hpp"
 #include "cuda/nvrtc.hpp"
 #include "heed/arguments.hpp"
@@ -37,17 +38,18 @@ std::int64_t number(const std::string& key, const std::string& whole, std::strin
   return value;
 }
 
-std::vector<SweepClass> classes(const Arguments& arguments) {
+std::vector<SweepClass> classes(const Arguments& arguments, Operation operation) {
   std::vector<SweepClass> list;
   const std::string& dims = arguments.text("d");
   const std::string& masks = arguments.text("causal");
   for (const std::string& each : parts(dims)) {
     const std::size_t slash = each.find('/');
     SweepClass of;
+    of.operation = operation;
     of.d = static_cast<int>(number("d", dims, each.substr(0, slash), 256));
     of.d_v = slash == each.npos ? of.d : static_cast<int>(number("d", dims, each.substr(slash + 1), 256));
     of.type = arguments.text("prec") == "fp16" ? DataType::f16 : DataType::bf16;
-    cuda::forced_line(of.d, of.d_v, {});  // says which tiles there are
+    check_tile(of);
     for (const std::string& mask : parts(masks)) {
       if (mask != "0" && mask != "1") bad_value("causal", masks, "it is 0, 1 or 0,1.");
       of.causal = mask == "1";
@@ -57,28 +59,42 @@ std::vector<SweepClass> classes(const Arguments& arguments) {
   return list;
 }
 
-std::string knob_list() {
-  std::string text = "Knobs (-algo=name:value,... of 'heed fwd', 'explain' and 'bench')\n";
-  for (const cuda::HopperKnob& knob : cuda::hopper_knobs())
+template <class Config>
+std::string knob_list(std::string_view title) {
+  std::string text(title);
+  for (const cuda::Knob<Config>& knob : cuda::KnobsOf<Config>::all())
     text += fmt::format("  {:<19}{} ({})\n", knob.name, knob.help, knob.values());
   return text;
+}
+
+std::string knob_lists() {
+  return knob_list<kernels::HopperConfig>(
+             "Knobs (-algo=name:value,... of 'heed fwd', 'explain', 'fuzz' and 'bench')\n") +
+         knob_list<cuda::HopperBackwardChoice>(
+             "\nKnobs of the backward pass (of 'heed bwd', and of the others with -op=bwd)\n");
 }
 
 }  // namespace
 
 int run_sweep(const Words& words) {
-  Arguments arguments("heed sweep",
-                      "Compiles the CUDA engine's Hopper forward kernels with every combination of knobs that can be, "
-                      "checks and times each one,\nranks them, and writes the tuning record that heed chooses kernels "
-                      "by from then on.");
+  Arguments arguments(
+      "heed sweep",
+      "Compiles the CUDA engine's Hopper kernels of one pass with every combination of knobs that can "
+      "be, checks and times each\none, ranks them, and writes the tuning record that heed chooses kernels "
+      "by from then on.");
   arguments.group("What");
+  arguments.option("op", "fwd", "fwd or bwd: whose kernels", {"fwd", "bwd"});
   arguments.option("d", "64,128,256", "head dims; 192/128 for a d_v of its own");
   arguments.option("causal", "0,1", "0: no mask, 1: causal");
   arguments.option("s", "512,2048,8192", "lengths; the first stands for shorter ones, too, the last for longer ones");
   arguments.option("prec", "fp16", "fp16 or bf16", {"fp16", "bf16"});
-  arguments.option("over", "",
-                   "the knobs that vary, or all; without it warpgroups, tile_k, stages, turns and lazy_maximum");
-  arguments.flag("quick", "the tiles with the deepest rings that fit, and every other knob by itself");
+  arguments.option(
+      "over", "",
+      "the knobs that vary, or all; without it warpgroups, tile_k, stages, turns and lazy_maximum; -op=bwd: all");
+  arguments.flag(
+      "quick",
+      "the tiles with the deepest rings that fit, and every other knob by itself; -op=bwd: sections with the "
+      "first kernel alone");
   arguments.group("How");
   arguments.option("verify", "1", "1: check each against the oracle, 0: not", {"0", "1"});
   arguments.option("rounds", "7", "the fastest are timed once in each");
@@ -92,11 +108,13 @@ int run_sweep(const Words& words) {
   arguments.option(
       "record", "",
       "the tuning record; without it the user's (HEED_TUNING, or tuning.json in the cache folder); none: not written");
-  arguments.footer(knob_list() + R"(
+  arguments.footer(knob_lists() + R"(
 Examples
   heed sweep --quick
   heed sweep -d=128 -causal=1 -s=4096 -over=stages,turns,persistence
   heed sweep -d=64 --compile-only
+  heed sweep -op=bwd -d=64,128,256
+  heed sweep -op=bwd -d=128 -causal=1 -s=2048,8192 -over=section
 )");
   arguments.parse(words);
 
@@ -110,10 +128,11 @@ Examples
   options.finalists = static_cast<int>(arguments.integer("finalists", 1, 10000));
   options.threads = static_cast<int>(arguments.integer("j", 0, 1024));
   const int top = static_cast<int>(arguments.integer("top", 1, 100000));
-  const SweepSpace space = sweep_space(arguments.text("over"));
+  const Operation operation = arguments.text("op") == "bwd" ? Operation::backward : Operation::forward;
+  const SweepSpace space = sweep_space(operation, arguments.text("over"));
   if (arguments.boolean("quick") && arguments.given("over"))
     throw UsageError("--quick -over : give one of them; --quick has a choice of its own.");
-  const std::vector<SweepClass> wanted = classes(arguments);
+  const std::vector<SweepClass> wanted = classes(arguments, operation);
   if (cuda::Nvrtc::get() == nullptr) throw UnsupportedError("sweep : " + cuda::Nvrtc::missing());
   cuda::Device device;
   device.sm = 90;
@@ -130,7 +149,8 @@ Examples
 
   const auto state = std::make_shared<cuda::EngineState>(device, cuda::JitOptions::from_environment());
   ThreadPool pool(0);
-  SweepReport report{fmt::format("heed sweep {}", fmt::join(arguments.given_words(), " ")), utc_now(), {}, {}};
+  SweepReport report{
+      operation, fmt::format("heed sweep {}", fmt::join(arguments.given_words(), " ")), utc_now(), {}, {}};
   if (!compile_only) report.lengths = options.lengths;
   bool right = true;
   for (const SweepClass& of : wanted) {
@@ -145,7 +165,7 @@ Examples
     }
     for (const SweepRow& row : result.rows) right = right && !row.failed();
     report.results.push_back(std::move(result));
-    fmt::print("{}", to_table({{}, {}, report.lengths, {report.results.back()}}, top));
+    fmt::print("{}", to_table({operation, {}, {}, report.lengths, {report.results.back()}}, top));
     std::fflush(stdout);
   }
   if (arguments.given("json")) write_file(arguments.text("json"), to_json(report));

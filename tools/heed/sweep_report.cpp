@@ -18,6 +18,10 @@ double tflops(const SweepClass& of, std::int64_t s, double seconds) {
   return work_of(problem_of(of.problem(s), Memory::gpu)).flops / seconds * 1e-12;
 }
 
+std::string pass_name(const SweepReport& report) {
+  return report.operation == Operation::forward ? "forward" : "backward";
+}
+
 std::string resources_text(const SweepRow& row) {
   return fmt::format("{:>3} registers, {:>5.1f} KB", row.compiled.resources.registers, row.shared_bytes / 1024.0);
 }
@@ -61,7 +65,8 @@ std::string to_json(const SweepReport& report) {
   ordered_json json{{"command", report.command}, {"date", report.date}, {"machine", to_json(this_machine())}};
   json["classes"] = ordered_json::array();
   for (const SweepResult& result : report.results) {
-    ordered_json of{{"d", result.of.d},
+    ordered_json of{{"op", result.of.operation == Operation::forward ? "fwd" : "bwd"},
+                    {"d", result.of.d},
                     {"d_v", result.of.d_v},
                     {"mask", result.of.causal ? "causal" : "none"},
                     {"type", name(result.of.type)}};
@@ -90,9 +95,9 @@ std::string to_json(const SweepReport& report) {
 std::string to_markdown(const SweepReport& report) {
   constexpr std::size_t kShown = 10;
   const Machine machine = this_machine();
-  std::string text =
-      fmt::format("# Sweep of the CUDA forward kernels\n\n`{}`, {}\n\n{}, driver {}, NVRTC {}\n", report.command,
-                  report.date, machine.gpu.empty() ? "no GPU" : machine.gpu, machine.driver, machine.nvrtc);
+  std::string text = fmt::format("# Sweep of the CUDA {} kernels\n\n`{}`, {}\n\n{}, driver {}, NVRTC {}\n",
+                                 pass_name(report), report.command, report.date,
+                                 machine.gpu.empty() ? "no GPU" : machine.gpu, machine.driver, machine.nvrtc);
   for (const SweepResult& result : report.results) {
     text += fmt::format("\n## {}\n\n{} combinations of knobs.\n", result.of.to_string(), result.rows.size());
     for (const auto& [rule, count] : result.broken) text += fmt::format("- {} cannot be: {}\n", count, rule);
@@ -115,14 +120,15 @@ std::string to_markdown(const SweepReport& report) {
 cuda::TuningRecord to_record(const SweepReport& report, const cuda::TuningRecord& older) {
   cuda::TuningRecord record = older;
   const Machine machine = this_machine();
-  record.made = {{"date", report.date},
-                 {"gpu", machine.gpu},
-                 {"driver", machine.driver},
-                 {"nvrtc", machine.nvrtc},
-                 {"command", report.command}};
+  record.made[pass_name(report)] = {{"date", report.date},
+                                    {"gpu", machine.gpu},
+                                    {"driver", machine.driver},
+                                    {"nvrtc", machine.nvrtc},
+                                    {"command", report.command}};
   for (const SweepResult& result : report.results) {
     const SweepClass& of = result.of;
-    std::erase_if(record.forward, [&](const cuda::TuningEntry& entry) {
+    auto& list = record.of(of.operation);
+    std::erase_if(list, [&](const cuda::TuningEntry& entry) {
       return entry.d == of.d && entry.d_v == of.d_v && entry.causal == of.causal;
     });
     std::int64_t from = 0;
@@ -148,7 +154,7 @@ cuda::TuningRecord to_record(const SweepReport& report, const cuda::TuningRecord
       from = s + 1;
     }
     if (!entries.empty()) entries.back().to_keys.reset();
-    record.forward.insert(record.forward.end(), entries.begin(), entries.end());
+    list.insert(list.end(), entries.begin(), entries.end());
   }
   return record;
 }

@@ -9,6 +9,7 @@
 namespace heed::command {
 
 struct SweepReport {
+  Operation operation;
   std::string command, date;
   std::vector<std::int64_t> lengths;  ///< empty: compiled only
   std::vector<SweepResult> results;

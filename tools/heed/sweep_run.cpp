@@ -1,5 +1,7 @@
 #include "heed/sweep_run.hpp"
 
+#include "dispatch/backward_kernel.hpp"
+#include "dispatch/forward_kernel.hpp"
 #include "heed/gpu_clock.hpp"
 #include "heed/problem_of.hpp"
 #include "heed/terminal.hpp"
@@ -29,23 +31,30 @@ class Tensors {
   Tensors(const verify::Case& c, Executor& executor)
       : problem_(problem_of(c, Memory::gpu)), buffers_(c, &executor), executor_(executor) {
     device_.upload(buffers_);
-    args_ = device_.translated(buffers_.args());
+    args_ = device_.translated(buffers_.backward_args());
   }
 
   /// A kernel that is ready to be run on them.
   struct Loaded {
-    std::shared_ptr<const cuda::CudaForwardKernel> kernel;
+    std::shared_ptr<const dispatch::AttentionKernel> kernel;
     std::unique_ptr<const dispatch::Prepared> prepared;
   };
-  Loaded load(const SweepCandidate& candidate) const {
+  /// All of them before the first clock: a workspace that grows moves, and graphs remember where it was.
+  Loaded load(const SweepCandidate& candidate) {
+    std::size_t bytes = 0;
+    for (const Plan::Stage& stage : candidate.kernel->stages(problem_, 1))
+      bytes = std::max(bytes, stage.workspace_offset + stage.workspace_bytes);
+    if (workspace_.size() < bytes) workspace_ = device_.workspace(bytes);
     return {candidate.kernel, candidate.kernel->prepare(problem_, 1)};
   }
   void run(const Loaded& loaded) {
-    std::size_t bytes = 0;
-    for (const Plan::Stage& stage : loaded.kernel->stages(problem_, 1))
-      bytes = std::max(bytes, stage.workspace_offset + stage.workspace_bytes);
-    if (workspace_.size() < bytes) workspace_ = device_.workspace(bytes);
-    loaded.kernel->run({problem_, args_, workspace_, serial_, 1, loaded.prepared.get(), device_.stream()});
+    if (problem_.operation() == Operation::forward) {
+      static_cast<const dispatch::ForwardKernel&>(*loaded.kernel)
+          .run({problem_, args_.forward, workspace_, serial_, 1, loaded.prepared.get(), device_.stream()});
+    } else {
+      static_cast<const dispatch::BackwardKernel&>(*loaded.kernel)
+          .run({problem_, args_, workspace_, serial_, 1, loaded.prepared.get(), device_.stream()});
+    }
   }
 
   /// Empty when the result is right; of an inaccurate one its error.
@@ -64,7 +73,7 @@ class Tensors {
   Problem problem_;
   verify::Buffers buffers_;
   verify::DeviceBuffers device_;
-  ForwardArgs args_;
+  BackwardArgs args_;  ///< of a forward pass the forward half alone
   std::span<std::byte> workspace_;
   SerialExecutor serial_;
   Executor& executor_;
@@ -109,14 +118,29 @@ std::vector<std::size_t> SweepResult::ranking(std::int64_t s) const {
 
 void compile(SweepResult& result, cuda::Jit& jit, const SweepOptions& options) {
   const Problem problem = problem_of(result.of.small_problem(), Memory::gpu);
+  // What some candidates share is compiled once.
   std::vector<cuda::ListedKernel> list;
+  std::map<std::string, std::size_t> places;
+  std::vector<std::vector<std::size_t>> parts;
   for (SweepRow& row : result.rows) {
-    auto compilation = row.candidate.kernel->compilation(problem, hopper());
-    row.shared_bytes = compilation.shared_bytes;
-    list.push_back({std::move(compilation.source), std::move(compilation.arch)});
+    auto& mine = parts.emplace_back();
+    for (cuda::ListedKernel& each : cuda::sources_of(*row.candidate.kernel, problem, hopper())) {
+      row.shared_bytes = std::max(row.shared_bytes, each.shared_bytes);
+      const auto [place, is_new] = places.emplace(each.source.text, list.size());
+      mine.push_back(place->second);
+      if (is_new) list.push_back(std::move(each));
+    }
   }
-  auto outcomes = compile_all(jit, list, options.threads, "compiling " + result.of.to_string());
-  for (std::size_t i = 0; i < outcomes.size(); ++i) result.rows[i].compiled = std::move(outcomes[i]);
+  const auto outcomes = compile_all(jit, list, options.threads, "compiling " + result.of.to_string());
+  for (std::size_t i = 0; i < result.rows.size(); ++i) {
+    SweepRow& row = result.rows[i];
+    // A pass of several kernels is told by its main one, or by one that is not clean.
+    const auto told = std::max_element(parts[i].begin(), parts[i].end(), [&](std::size_t a, std::size_t b) {
+      return std::pair(!outcomes[a].clean(), list[a].shared_bytes) <
+             std::pair(!outcomes[b].clean(), list[b].shared_bytes);
+    });
+    row.compiled = outcomes[*told];
+  }
 }
 
 void check(SweepResult& result, Executor& executor) {

@@ -17,7 +17,7 @@ namespace heed::command {
 struct SweepRow {
   SweepCandidate candidate;
   CompileOutcome compiled;
-  int shared_bytes = 0;                 ///< of a launch
+  int shared_bytes = 0;                 ///< of a launch; of several the most
   std::optional<std::string> wrong;     ///< checked: empty text when the result was right
   std::map<std::int64_t, Times> times;  ///< by length; the best of the first look have several
 

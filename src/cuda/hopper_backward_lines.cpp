@@ -1,0 +1,149 @@
+#include "cuda/hopper_backward_lines.hpp"
+
+#include "core/invalid.hpp"
+#include "cuda/forward_params.hpp"
+#include "cuda/kept_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace heed::cuda {
+namespace {
+
+using dispatch::BackwardSignature;
+using dispatch::Feature;
+using dispatch::MaskClass;
+using dispatch::Sizes;
+using kernels::HopperBackwardConfig;
+
+HopperBackwardChoice choice_of(const HopperBackwardLine& line) { return {line.config, line.section}; }
+
+HopperBackwardLine turned(const HopperBackwardLine& base, const HopperBackwardAlgo& algo) {
+  HopperBackwardLine line = base;
+  const HopperBackwardChoice choice = algo.applied_to(choice_of(base));
+  line.config = choice.config;
+  line.section = choice.section;
+  line.foreign = kept(foreign_knob(choice, algo));
+  return line;
+}
+
+/// Its notes end with every knob.
+HopperBackwardLine with_knobs_told(HopperBackwardLine line) {
+  line.spec.algorithm.tile_q = std::visit([](const auto& c) { return c.tile_q; }, line.config);
+  line.spec.algorithm.notes =
+      kept(fmt::format("{}; {}", line.spec.algorithm.notes, HopperBackwardAlgo::of(choice_of(line)).to_string()));
+  return line;
+}
+
+/// Those that forced knobs are applied to: one for each tile of head dims.
+bool is_base(const HopperBackwardLine& line) {
+  return line.spec.stem == fmt::format("hopper_bwd_d{}", choice_of(line).d());
+}
+
+const HopperBackwardLine& base_line(int d, int d_v, std::string_view what) {
+  for (const HopperBackwardLine& line : general_backward_lines())
+    if (is_base(line) && choice_of(line).d() == d && d == d_v) return line;
+  throw core::invalid(
+      "{}: there is no Hopper tile of the backward pass for d = {}, d_v = {}; there are 64, 128, 192 "
+      "and 256, for both.",
+      what, d, d_v);
+}
+
+/// What was measured: batch mode, one kind of mask, nothing that changes scores, tiles that add to dQ in any order.
+BackwardSignature measured(BackwardSignature s, bool causal) {
+  s.modes = {Mode::batch};
+  s.masks = {causal ? MaskClass::causal : MaskClass::none};
+  s.features = {Feature::lse, Feature::sink, Feature::d_lse};
+  s.deterministic = false;
+  return s;
+}
+
+/// What the registers have room for beside a tile: as in the general line that computes so, or, where there is none,
+/// what compiles without a spill and without a serialised wgmma (tests/cuda/kernel_resources_test.cpp).
+void give_room(HopperBackwardLine& line) {
+  for (const HopperBackwardLine& general : general_backward_lines()) {
+    if (general.config != line.config) continue;
+    line.spec.signature = general.spec.signature;
+    line.room = general.room;
+    return;
+  }
+  // Whatever is read entry by entry takes its addresses, too.
+  for (const HopperBackwardLine& general : general_backward_lines())
+    if (choice_of(general).d() == choice_of(line).d() && general.room > 0) line.spec.signature = general.spec.signature;
+  line.spec.signature.features =
+      line.spec.signature.features.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
+  line.room = 2;
+  if (const auto* const narrow = std::get_if<HopperBackwardConfig>(&line.config); narrow != nullptr && narrow->d == 128)
+    line.room = narrow->tile_q >= 64 ? 0 : narrow->tile_q >= 48 ? 1 : 2;
+}
+
+}  // namespace
+
+std::span<const HopperBackwardLine> hopper_backward_lines() {
+  static const auto* const lines = [] {
+    auto* const list = new std::vector<HopperBackwardLine>(tuned_backward_lines(shipped_tuning()));
+    for (const HopperBackwardLine& line : general_backward_lines()) list->push_back(with_knobs_told(line));
+    return list;
+  }();
+  return *lines;
+}
+
+std::vector<HopperBackwardLine> tuned_backward_lines(const TuningRecord& record, TunedBy by) {
+  std::vector<HopperBackwardLine> lines;
+  for (const TuningEntry& entry : record.backward) {
+    if (entry.sm != 90) continue;
+    const std::string name = kernel_name(entry, by);
+    const std::string what = fmt::format("tuning record, backward entry {}", name), stem = "hopper_bwd_" + name;
+    if (std::any_of(lines.begin(), lines.end(), [&](const HopperBackwardLine& l) { return l.spec.stem == stem; }))
+      throw core::invalid("{}: there are two of them.", what);
+    HopperBackwardLine line = turned(base_line(entry.d, entry.d_v, what), HopperBackwardAlgo::parse(entry.algo));
+    if (!line.foreign.empty()) throw core::invalid("{}: {}.", what, line.foreign);
+    if (const std::string broken = broken_limit(choice_of(line)); !broken.empty())
+      throw core::invalid("{}: {}.", what, broken);
+    line.spec.stem = kept(stem);
+    line.spec.signature = measured(line.spec.signature, entry.causal);
+    line.spec.algorithm.notes = by == TunedBy::user ? "from the user's tuning record" : "tuned";
+    line.room = 0;
+    line.from_s_k = entry.from_keys;
+    line.to_s_k = entry.to_keys.value_or(Sizes::kNoLimit);
+    line.preference = by == TunedBy::user ? 0.9 : 0.95;
+    lines.push_back(with_knobs_told(line));
+  }
+  return lines;
+}
+
+HopperBackwardLine forced_backward_line(int d, int d_v, const HopperBackwardAlgo& algo) {
+  HopperBackwardLine line = turned(base_line(d, d_v, "algo"), algo);
+  give_room(line);
+  line.spec.stem = kept(fmt::format("{}[{}]", line.spec.stem, algo.to_string()));
+  line.spec.algorithm.notes = "as the caller told";
+  return with_knobs_told(line);
+}
+
+std::vector<HopperBackwardLine> forced_backward_lines(const HopperBackwardAlgo& algo) {
+  std::vector<HopperBackwardLine> lines;
+  for (const HopperBackwardLine& line : general_backward_lines())
+    if (is_base(line)) lines.push_back(forced_backward_line(choice_of(line).d(), choice_of(line).d(), algo));
+  return lines;
+}
+
+HopperBackwardChoice hopper_backward_choice(const HopperBackwardLine& line, const Problem& problem) {
+  HopperBackwardChoice choice = choice_of(line);
+  std::visit(
+      [&](auto& config) {
+        config.type = element_of(problem.type());
+        config.features = features_of(problem);
+        config.features.sink = false;  // the LSE has it
+        config.ordered = problem.deterministic();
+      },
+      choice.config);
+  return choice;
+}
+
+std::string broken_limit(const HopperBackwardLine& line, const Problem& problem) {
+  if (!line.foreign.empty()) return std::string(line.foreign);
+  return broken_limit(hopper_backward_choice(line, problem));
+}
+
+}  // namespace heed::cuda

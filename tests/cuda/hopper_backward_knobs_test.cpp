@@ -1,0 +1,132 @@
+/// Knobs of the Hopper backward kernels: how they are written, and which combinations cannot be.
+
+#include "cuda/hopper_backward_knobs.hpp"
+#include "cuda/hopper_backward.hpp"
+#include "cuda/kernel_text.hpp"
+
+#include <heed/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heed::cuda {
+namespace {
+
+using kernels::BackwardPipeline;
+using kernels::HopperBackwardConfig;
+using kernels::HopperWideBackwardConfig;
+using ::testing::HasSubstr;
+
+std::string error_of_algo(std::string_view algo) {
+  try {
+    HopperBackwardAlgo::parse(algo);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+Problem problem(std::int64_t d, const Mask& mask = Mask::none()) {
+  return Problem::backward().type(f16).batch(2).heads(8).lengths(1024, 1024).head_dims(d, d).mask(mask).lse(true);
+}
+
+/// Which limit forced knobs break for a problem.
+std::string broken(const Problem& of, std::string_view algo) {
+  const auto d = static_cast<int>(of.d());
+  return broken_limit(forced_backward_line(d, d, HopperBackwardAlgo::parse(algo)), of);
+}
+
+std::string main_text(const HopperBackwardChoice& choice) {
+  return std::visit([](const auto& config) { return kernel_source(config, HopperBackwardPart::main).text; },
+                    choice.config);
+}
+
+TEST(HopperBackwardKnobs, are_written_as_names_with_values) {
+  const HopperBackwardChoice narrow =
+      HopperBackwardAlgo::parse("tile_q:32,pipeline:ahead,section:1056").applied_to({HopperBackwardConfig{.d = 128}});
+  EXPECT_EQ(std::get<HopperBackwardConfig>(narrow.config),
+            (HopperBackwardConfig{.d = 128, .tile_q = 32, .pipeline = BackwardPipeline::ahead}));
+  EXPECT_EQ(narrow.section, 1056);
+  const HopperBackwardChoice wide =
+      HopperBackwardAlgo::parse("q_stages:1,o_stages:2").applied_to({HopperWideBackwardConfig{.d = 256}});
+  EXPECT_EQ(std::get<HopperWideBackwardConfig>(wide.config),
+            (HopperWideBackwardConfig{.d = 256, .q_ring = 1, .o_ring = 2}));
+  EXPECT_TRUE(HopperBackwardAlgo::parse("").empty());
+}
+
+TEST(HopperBackwardKnobs, of_a_line_read_back_are_the_same_line) {
+  for (const HopperBackwardLine& line : hopper_backward_lines()) {
+    const HopperBackwardChoice told{line.config, line.section};
+    HopperBackwardChoice start{HopperBackwardConfig{.d = told.d()}};
+    if (told.d() > 128) start.config = HopperWideBackwardConfig{.d = told.d()};
+    const std::string text = HopperBackwardAlgo::of(told).to_string();
+    EXPECT_EQ(HopperBackwardAlgo::parse(text).applied_to(start), told) << line.spec.stem;
+    EXPECT_THAT(std::string(line.spec.algorithm.notes), HasSubstr(text)) << line.spec.stem;
+  }
+}
+
+/// A knob that changes nothing would be parsed and ignored. The section is a number of a launch, not of a kernel.
+TEST(HopperBackwardKnobs, each_change_the_kernels_that_have_them) {
+  for (const HopperBackwardKnob& knob : KnobsOf<HopperBackwardChoice>::all()) {
+    int have_it = 0;
+    for (const HopperBackwardChoice& before :
+         {HopperBackwardChoice{HopperBackwardConfig{}}, HopperBackwardChoice{HopperWideBackwardConfig{}}}) {
+      HopperBackwardChoice after = before;
+      const int value = knob.get(before) == knob.least ? knob.most : knob.least;
+      knob.set(after, value);
+      if (knob.get(before) == HopperBackwardKnob::kNone) {
+        EXPECT_EQ(before, after) << knob.name;
+        continue;
+      }
+      ++have_it;
+      EXPECT_EQ(knob.get(after), value) << knob.name;
+      EXPECT_EQ(main_text(before) != main_text(after), knob.name != "section") << knob.name;
+    }
+    EXPECT_EQ(have_it, knob.name == "section" ? 2 : 1) << knob.name;
+  }
+}
+
+TEST(HopperBackwardKnobs, that_are_not_understood_are_refused) {
+  EXPECT_THAT(error_of_algo("stages:3"), HasSubstr("algo stages : no such knob; there are tile_q, pipeline, q_stages"));
+  EXPECT_THAT(error_of_algo("tile_q:100"), HasSubstr("tile_q takes 32, 48, 64, 80, 96 or 128"));
+  EXPECT_THAT(error_of_algo("pipeline:late"), HasSubstr("pipeline takes in_step or ahead"));
+  EXPECT_THAT(error_of_algo("q_stages:3"), HasSubstr("q_stages takes 1 to 2"));
+  EXPECT_THAT(error_of_algo("section:-1"), HasSubstr("section takes 0 to 1048576"));
+  EXPECT_THAT(error_of_algo("section"), HasSubstr("written name:value"));
+  EXPECT_THAT(error_of_algo("section:1,section:2"), HasSubstr("given twice"));
+  EXPECT_EQ(error_of_algo("q_stages:1,section:0"), "accepted");
+}
+
+TEST(HopperBackwardKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {
+  EXPECT_EQ(broken(problem(64), "tile_q:96"), "");
+  EXPECT_EQ(broken(problem(128), "tile_q:64,pipeline:ahead"), "");
+  EXPECT_EQ(broken(problem(256), "q_stages:1,o_stages:2"), "");
+  EXPECT_THAT(broken(problem(128), "tile_q:96"),
+              HasSubstr("shared memory: more than the 227 KB of a multiprocessor; this takes 25"));
+  EXPECT_THAT(broken(problem(128), "tile_q:80,pipeline:ahead"),
+              HasSubstr("registers: for d = 128 and pipeline:ahead a block has at most 64 queries"));
+  EXPECT_THAT(broken(problem(64), "tile_q:32"), HasSubstr("for d = 64 a block has 64, 96 or 128 queries"));
+  EXPECT_THAT(broken(problem(256), "o_stages:2"), HasSubstr("shared memory"));
+  EXPECT_THAT(
+      broken(problem(256), "section:400,tile_q:64"),
+      HasSubstr("tile_q is no knob of the backward kernels for d = 256; those have q_stages, o_stages, section"));
+  EXPECT_THAT(broken(problem(64), "q_stages:2"), HasSubstr("those have tile_q, pipeline, section"));
+  EXPECT_THAT(broken(problem(64).mode(Mode::group).total_rows(2048, 2048), "section:400"),
+              HasSubstr("sequences of their own lengths are taken one after the other"));
+}
+
+/// What a tile leaves no registers for is refused by the rule for it: a kernel that spills is not offered.
+TEST(HopperBackwardKnobs, that_are_forced_leave_room_for_what_compiles) {
+  const auto too_much = [](const Problem& of, std::string_view algo) {
+    const auto d = static_cast<int>(of.d());
+    return make_hopper_backward(forced_backward_line(d, d, HopperBackwardAlgo::parse(algo)), nullptr)->too_much(of);
+  };
+  EXPECT_EQ(too_much(problem(64, Mask::window(64, 0)), "tile_q:96"), "");
+  EXPECT_EQ(too_much(problem(64, Mask::window(64, 0)).soft_cap(30), "pipeline:ahead,tile_q:64"), "");
+  EXPECT_THAT(too_much(problem(128, Mask::window(64, 0)), "pipeline:ahead"), HasSubstr("there is room for 0"));
+  EXPECT_THAT(too_much(problem(128).dropout(0.1), "tile_q:48"), HasSubstr("there is room for 1"));
+}
+
+}  // namespace
+}  // namespace heed::cuda
