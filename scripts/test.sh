@@ -26,7 +26,7 @@ stage_build() { # library, command, examples and tests as users get them, warnin
 stage_test() { # unit, conformance, command, example tests
   build release && run_ctest release --label-exclude install
 }
-stage_asan() { # the same suite, smaller, under the address and undefined-behaviour sanitizers
+stage_asan() { # unit, conformance, command tests, smaller, under the address and undefined-behaviour sanitizers
   build asan && run_ctest asan
 }
 stage_tsan() { # the threaded part under the thread sanitizer

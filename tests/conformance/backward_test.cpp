@@ -117,6 +117,7 @@ BACKWARD(gradients_around_the_edges_of_tiles_are_right) {
 BACKWARD(gradients_under_every_mask_are_right) {
   for (const char* mask : {"t", "b", "b:9,0", "t:6,3", "b:5,0,4", "t:3,2,9", "xb:8", "xt:31", "g:-3,20", "g:5,-2"})
     for (const auto& [s_q, s_k] : {std::pair{33, 70}, std::pair{150, 90}, std::pair{70, 200}}) {
+      if (small_scale() && s_k == 200) continue;
       Case c = small_backward();
       c.mask = Mask::parse(mask);
       c.s_q = {s_q}, c.s_k = {s_k};

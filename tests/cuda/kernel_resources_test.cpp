@@ -65,12 +65,12 @@ struct OneOf {
   std::size_t by_default, small;
 };
 
-constexpr OneOf kForward{.by_default = 12, .small = 60};
-constexpr OneOf kKnobs{.by_default = 6, .small = 30};
+constexpr OneOf kForward{.by_default = 24, .small = 120};
+constexpr OneOf kKnobs{.by_default = 12, .small = 36};
 constexpr OneOf kOtherKeys{.by_default = 3, .small = 30};
 constexpr OneOf kBackwardKnobs{.by_default = 40, .small = 200};
 /// There are a thousand for each architecture.
-constexpr OneOf kBackward{.by_default = 200, .small = 600};
+constexpr OneOf kBackward{.by_default = 400, .small = 800};
 
 std::string_view scale() {
   const char* const variable = std::getenv("HEED_TEST_SCALE");
