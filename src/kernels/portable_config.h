@@ -115,7 +115,7 @@ constexpr PortableConfig portable_config(Element type, Element input, Element ou
     if (heavy && c.passes() > 1) c.warp_rows = 16;
     c.tile_k = width <= 64 ? (heaviest ? 32 : 64) : narrow ? 16 : 32;
   } else if (width <= 64) {
-    c.tile_k = heaviest || (heavy && c.d > 256) ? 32 : 64;
+    c.tile_k = features.dropout || (heavy && c.d > 256) ? 32 : 64;
     c.stages = 2;
     if (light && c.d <= 64) {
       if (row_bytes == 16 && c.ctas_within(max_shared_bytes) >= 3) {
@@ -134,7 +134,7 @@ constexpr PortableConfig portable_config(Element type, Element input, Element ou
       if (c.ctas_within(max_shared_bytes) < 2) c.tile_k = 64;
     }
     if (c.d == 128 && c.tile_k == 64 && c.stages == 1) c.q_held = 32;
-    if (bias || (features.dropout && !c.plain_copies())) c.warps = 8, c.warp_rows = 16;
+    if (bias || features.dropout) c.warps = 8, c.warp_rows = 16;
   } else {
     c.tile_k = heavy ? (heaviest || c.passes() > 1 ? 16 : 32) : light || c.passes() == 1 ? 64 : 32;
     c.warps = 8;

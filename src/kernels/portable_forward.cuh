@@ -55,7 +55,8 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
 
   const i64 tiles = i64(p.row_tiles) * p.heads * p.batch;
 #pragma unroll 1
-  for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+  for (u32 round = 0; i64(round) * gridDim.x + blockIdx.x < tiles; ++round) {  // one register for 64 bits
+    const i64 tile = i64(round) * gridDim.x + blockIdx.x;
     const PortableTile t = portable_tile<F.mask>(p, tile);
     const Sequence q = sequence_of<F>(p, t.batch);
     const int first_row = t.row_tile * kTileQ, warp_row = first_row + warp * kWarpRows;
