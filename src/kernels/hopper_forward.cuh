@@ -593,7 +593,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       if (C.lazy_maximum && !masked) {
         softmax.rescale = false;
         if (careful > 0) {
-          softmax.look(s, c, false, false);
+          softmax.look(s, c, false, F.changes_scores());  // a bias may hide every key so far
           careful = softmax.rescale ? 8 : careful - 1;
         } else {  // a row that has seen no key yet has -inf here, and is stale below
           softmax.top_c[0] = softmax.top[0] * c;

@@ -97,6 +97,19 @@ CONFORMANCE(museum_08_every_ratio_of_heads_is_right) {
       }
 }
 
+/// Rows that see nothing in one block of keys after the other, beside rows that do.
+CONFORMANCE(rows_that_a_bias_hides_for_many_blocks_are_right) {
+  for (const std::int64_t d : {64, 128})
+    for (const std::int64_t s_k : {129, 300, 513})
+      for (const DataType bias : {f32, bf16})
+        for (const Mask& mask : {Mask::none(), Mask::causal()}) {
+          Case c = small();
+          c.s_q = {20}, c.s_k = {s_k}, c.d = c.d_v = d, c.type = bf16, c.mask = mask;
+          c.bias = BiasSpec{bias, {.batch = true, .head = true, .query = true}}, c.bias_inf = true;
+          expect_matches_oracle(c);
+        }
+}
+
 /// Few queries of many heads: an engine may compute the heads of a group together.
 CONFORMANCE(few_queries_of_groups_of_heads_are_right) {
   const std::vector<Mask> masks{Mask::none(), Mask::causal(), Mask::window(40, 3, 2), Mask::window_top_left(5, 9)};
