@@ -190,7 +190,7 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     if (width <= 64 && !crowded(features)) c.warps = 4, c.warp_rows = 32;
   } else if (part == BackwardPart::keys_values && width <= 64) {
     c.step = crowded(features) ? 32 : 64;
-    if (light) c.warps = 4, c.warp_rows = 32, c.step = tight && features.hides() ? 16 : 32;
+    if (light) c.warps = 4, c.warp_rows = 32, c.step = tight ? 16 : 32;
   } else {
     const bool narrow = part == BackwardPart::keys_values ? tight && !light : part == BackwardPart::keys && c.d > 192;
     c.step = narrow ? 16 : 32;
