@@ -243,7 +243,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--width", type=int, default=2048, help="h * d")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--family", default=None, help="hopper or portable: only these kernels of heed")
+    parser.add_argument("--family", default=None, help="hopper, portable or portable_ptx: only these kernels of heed")
     parser.add_argument("--seconds", type=float, default=0.004, help="of one replay")
     parser.add_argument("--peer")
     parser.add_argument("--json")

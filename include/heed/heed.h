@@ -134,10 +134,10 @@ typedef struct heed_context_options {
   const char* max_cpu_isa; /* baseline, avx2, avx512, avx512bf16, amx; NULL: HEED_MAX_CPU_ISA, else the best here */
   int32_t threads;         /* of the pool; 0: as many as this process may use */
   int32_t reserved;        /* 0 */
-  const char*
-      cuda_family; /* hopper, portable: only these kernels of the CUDA engine; NULL: HEED_CUDA_FAMILY, else both */
-  const char* cuda_algo;          /* how its Hopper kernels compute forward passes, "stages:3,tile_k:128", or an error
-                                     where they cannot; NULL: HEED_CUDA_ALGO, else heed chooses */
+  const char* cuda_family; /* hopper, portable, portable_ptx (as PTX for sm_80): only these kernels of the CUDA engine;
+                              NULL: HEED_CUDA_FAMILY, else hopper and portable */
+  const char* cuda_algo;   /* how its Hopper kernels compute forward passes, "stages:3,tile_k:128", or an error
+                              where they cannot; NULL: HEED_CUDA_ALGO, else heed chooses */
   const char* cuda_backward_algo; /* backward passes, "tile_q:64,pipeline:ahead"; NULL: HEED_CUDA_BACKWARD_ALGO, else
                                      heed chooses */
 } heed_context_options;

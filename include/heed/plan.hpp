@@ -92,7 +92,8 @@ class HEED_API Context {
     int threads = 0;  ///< size of the pool; 0: usable_threads()
     std::string max_cpu_isa =
         {};  ///< "baseline", "avx2", "avx512", "avx512bf16", "amx"; empty: HEED_MAX_CPU_ISA, else the best here
-    /// "hopper" or "portable": only these kernels of the CUDA engine; empty: HEED_CUDA_FAMILY, else both
+    /// "hopper", "portable" or "portable_ptx" (as PTX for sm_80): only these kernels of the CUDA engine; empty:
+    /// HEED_CUDA_FAMILY, else hopper and portable
     std::string cuda_family = {};
     /// How the CUDA engine's Hopper kernels compute a forward pass, instead of heed's choice: "stages:3,tile_k:128";
     /// what is left out stays as it is. Only kernels that can be told run then; what cannot be computed so is refused.

@@ -26,10 +26,13 @@ std::string cuda_family(const Context::Options& options) {
   constexpr const char* kVariable = "HEED_CUDA_FAMILY";
   const bool told = !options.cuda_family.empty();
   const std::string family = told ? options.cuda_family : std::string(dispatch::environment(kVariable));
-  if (!family.empty() && family != "hopper" && family != "portable")
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}={} : the CUDA engine's families are hopper and portable; nothing means both.",
-                            told ? "cuda_family" : kVariable, family));
+  if (!family.empty() && family != "hopper" && family != "portable" && family != "portable_ptx")
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "{}={} : the CUDA engine's families are hopper, portable, and portable_ptx, which is portable as PTX "
+            "for sm_80; nothing means hopper and portable.",
+            told ? "cuda_family" : kVariable, family));
   return family;
 }
 

@@ -172,7 +172,10 @@ TEST(Environment, a_family_of_CUDA_kernels_that_does_not_exist_is_refused) {
     const auto error = error_of([] { Context(Context::Options{.threads = 1}); });
     ASSERT_TRUE(error);
     EXPECT_STREQ(error->what(),
-                 "HEED_CUDA_FAMILY=volta : the CUDA engine's families are hopper and portable; nothing means both.");
+                 "HEED_CUDA_FAMILY=volta : the CUDA engine's families are hopper, portable, and portable_ptx, which is "
+                 "portable as "
+                 "PTX for sm_80; nothing means hopper and portable.");
+    EXPECT_FALSE(error_of([] { Context(Context::Options{.threads = 1, .cuda_family = "portable_ptx"}); }));
     EXPECT_FALSE(error_of([] { Context(Context::Options{.threads = 1, .cuda_family = "portable"}); }));
   }
   const auto error = error_of([] { Context(Context::Options{.threads = 1, .cuda_family = "Hopper"}); });
