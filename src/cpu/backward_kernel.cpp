@@ -1,5 +1,6 @@
 #include "cpu/backward_kernel.hpp"
 
+#include "core/ceil_div.hpp"
 #include "cpu/backward_jobs.hpp"
 #include "cpu/shared_gradients.hpp"
 
@@ -11,6 +12,7 @@
 namespace heed::cpu {
 namespace {
 
+using core::ceil_div;
 using dispatch::BackwardAlgorithm;
 using dispatch::BackwardCall;
 using dispatch::BackwardKernelSpec;
@@ -74,8 +76,6 @@ Functions functions_of(const BackwardAlgorithm& algorithm) {
 }
 
 std::size_t align_up(std::size_t n) { return (n + 127) / 128 * 128; }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 /// Below it other threads take longer to wake than they would save. Results are the same for every number of them.
 bool worth_waking_threads(const Problem& problem) {
   constexpr double kMultiplications = 1e6;

@@ -1,14 +1,16 @@
 #include "cpu/forward_schedule.hpp"
 
+#include "core/ceil_div.hpp"
+
 #include <algorithm>
 
 namespace heed::cpu {
 
 namespace {
 
-constexpr std::int64_t kSmallestSplit = 1024;  // keys: below this a piece costs more to merge than it saves
+using core::ceil_div;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t kSmallestSplit = 1024;  // keys: below this a piece costs more to merge than it saves
 
 /// Keys are split when one strip holds all rows that share them: there is nothing else to share out.
 std::int64_t split_size(std::int64_t s_k) {

@@ -1,6 +1,5 @@
 #include "cuda/engine.hpp"
 
-#include "core/invalid.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/hopper_backward.hpp"
@@ -45,11 +44,7 @@ class CudaEngine final : public dispatch::Engine {
   explicit CudaEngine(const CudaEngineOptions& options)
       : options_(options),
         forward_algo_(HopperAlgo::parse(options.forward_algo)),
-        backward_algo_(HopperBackwardAlgo::parse(options.backward_algo)) {
-    if (!options.family.empty() && options.family != "hopper" && options.family != "portable" &&
-        options.family != "portable_ptx")
-      throw core::invalid("cuda_family = {} : it is hopper, portable, portable_ptx, or empty for all.", options.family);
-  }
+        backward_algo_(HopperBackwardAlgo::parse(options.backward_algo)) {}
 
   dispatch::EngineKind kind() const override { return dispatch::EngineKind::cuda; }
 

@@ -8,7 +8,8 @@
 namespace heed::cuda {
 
 struct CudaEngineOptions {
-  std::string family = {};  ///< "hopper" or "portable": only its kernels; "portable_ptx": those as PTX for sm_80
+  /// "hopper" or "portable": only its kernels; "portable_ptx": those as PTX for sm_80. Checked by Context.
+  std::string family = {};
   /// Knobs that the Hopper kernels of a pass are forced to; then no others of that pass run.
   std::string forward_algo = {}, backward_algo = {};
 };

@@ -1,5 +1,6 @@
 #include "cuda/hopper_backward.hpp"
 
+#include "core/ceil_div.hpp"
 #include "cuda/expected_work.hpp"
 #include "cuda/forward_params.hpp"
 #include "cuda/kernel_text.hpp"
@@ -13,6 +14,7 @@
 namespace heed::cuda {
 namespace {
 
+using core::ceil_div;
 using dispatch::BackwardAlgorithm;
 using dispatch::BackwardSignature;
 using dispatch::Feature;
@@ -100,8 +102,6 @@ constexpr std::array kLines{
     line("hopper_bwd_d256", without_entries(signature(256)), HopperWideBackwardConfig{.d = 256},
          "a warpgroup for dV, one for dK", 2),
 };
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Heads that are in flight together: docs/kernels/log.md, "Backward". Where tiles add to dQ in order, neighbours of
 /// one head should start apart.

@@ -1,5 +1,6 @@
 #include "cuda/hopper_forward.hpp"
 
+#include "core/ceil_div.hpp"
 #include "cuda/expected_work.hpp"
 #include "cuda/kernel_text.hpp"
 #include "cuda/tensor_map.hpp"
@@ -15,9 +16,8 @@
 namespace heed::cuda {
 namespace {
 
+using core::ceil_div;
 using kernels::HopperConfig;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 class HopperForward final : public CudaForwardKernel {
  public:

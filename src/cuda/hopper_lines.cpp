@@ -1,5 +1,6 @@
 #include "cuda/hopper_lines.hpp"
 
+#include "core/ceil_div.hpp"
 #include "core/invalid.hpp"
 #include "cuda/kept_text.hpp"
 
@@ -219,8 +220,7 @@ std::vector<HopperLine> forced_lines(const HopperAlgo& algo) {
 }
 
 std::int64_t row_tiles(const HopperConfig& config, const Problem& problem, std::int64_t heads_together) {
-  const std::int64_t rows = problem.s_q() * heads_together;
-  return (rows + config.tile_rows() - 1) / config.tile_rows();
+  return core::ceil_div(problem.s_q() * heads_together, config.tile_rows());
 }
 
 HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {

@@ -1,5 +1,6 @@
 #include "cuda/portable_backward.hpp"
 
+#include "core/ceil_div.hpp"
 #include "cuda/expected_work.hpp"
 #include "cuda/forward_params.hpp"
 #include "cuda/kernel_text.hpp"
@@ -12,6 +13,7 @@
 namespace heed::cuda {
 namespace {
 
+using core::ceil_div;
 using dispatch::BackwardAlgorithm;
 using dispatch::BackwardKernelSpec;
 using dispatch::BackwardSignature;
@@ -96,8 +98,6 @@ std::string_view purpose(BackwardPart part) {
   }
   return "";
 }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// The CTAs that a step has work for. Sets p's schedule.
 std::int64_t tiles(const PortableBackwardConfig& c, const Problem& problem, kernels::BackwardParams& p) {

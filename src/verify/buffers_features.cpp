@@ -1,5 +1,6 @@
 /// The part of Buffers that makes what is optional, and the outputs.
 
+#include "core/ceil_div.hpp"
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
 #include "verify/buffers.hpp"
@@ -13,6 +14,8 @@
 
 namespace heed::verify {
 namespace {
+
+using core::ceil_div;
 
 /// A tensor over the score matrix: which dimensions have memory of their own.
 struct ScoreTensor {
@@ -44,8 +47,6 @@ Shape disguised(const Case& c, Shape shape) {
   }
   return shape;
 }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Calls f(b, h, i, offset, keys) for every row of the tensor that some sequence uses, with how many of its keys are
 /// used. `block_q`, `block_k`: how many queries and keys one element stands for.

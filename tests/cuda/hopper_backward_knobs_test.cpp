@@ -1,6 +1,7 @@
 /// Knobs of the Hopper backward kernels: how they are written, and which combinations cannot be.
 
 #include "cuda/hopper_backward_knobs.hpp"
+#include "cuda/algo_error.hpp"
 #include "cuda/hopper_backward.hpp"
 #include "cuda/kernel_text.hpp"
 
@@ -16,16 +17,6 @@ using kernels::BackwardPipeline;
 using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
 using ::testing::HasSubstr;
-
-std::string error_of_algo(std::string_view algo) {
-  try {
-    HopperBackwardAlgo::parse(algo);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
 
 Problem problem(std::int64_t d, const Mask& mask = Mask::none()) {
   return Problem::backward().type(f16).batch(2).heads(8).lengths(1024, 1024).head_dims(d, d).mask(mask).lse(true);
@@ -88,14 +79,15 @@ TEST(HopperBackwardKnobs, each_change_the_kernels_that_have_them) {
 }
 
 TEST(HopperBackwardKnobs, that_are_not_understood_are_refused) {
-  EXPECT_THAT(error_of_algo("stages:3"), HasSubstr("algo stages : no such knob; there are tile_q, pipeline, q_stages"));
-  EXPECT_THAT(error_of_algo("tile_q:100"), HasSubstr("tile_q takes 32, 48, 64, 80, 96 or 128"));
-  EXPECT_THAT(error_of_algo("pipeline:late"), HasSubstr("pipeline takes in_step or ahead"));
-  EXPECT_THAT(error_of_algo("q_stages:3"), HasSubstr("q_stages takes 1 to 2"));
-  EXPECT_THAT(error_of_algo("section:-1"), HasSubstr("section takes 0 to 1048576"));
-  EXPECT_THAT(error_of_algo("section"), HasSubstr("written name:value"));
-  EXPECT_THAT(error_of_algo("section:1,section:2"), HasSubstr("given twice"));
-  EXPECT_EQ(error_of_algo("q_stages:1,section:0"), "accepted");
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("stages:3"),
+              HasSubstr("algo stages : no such knob; there are tile_q, pipeline, q_stages"));
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("tile_q:100"), HasSubstr("tile_q takes 32, 48, 64, 80, 96 or 128"));
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("pipeline:late"), HasSubstr("pipeline takes in_step or ahead"));
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("q_stages:3"), HasSubstr("q_stages takes 1 to 2"));
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("section:-1"), HasSubstr("section takes 0 to 1048576"));
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("section"), HasSubstr("written name:value"));
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("section:1,section:2"), HasSubstr("given twice"));
+  EXPECT_EQ(parse_error<HopperBackwardAlgo>("q_stages:1,section:0"), "accepted");
 }
 
 TEST(HopperBackwardKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {

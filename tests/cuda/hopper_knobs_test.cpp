@@ -1,6 +1,7 @@
 /// Knobs of the Hopper forward kernels: how they are written, and which combinations cannot be.
 
 #include "cuda/hopper_knobs.hpp"
+#include "cuda/algo_error.hpp"
 #include "cuda/hopper_lines.hpp"
 #include "cuda/kernel_text.hpp"
 
@@ -14,16 +15,6 @@ namespace {
 
 using kernels::HopperConfig;
 using ::testing::HasSubstr;
-
-std::string error_text(std::string_view algo) {
-  try {
-    HopperAlgo::parse(algo);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(HopperKnobs, are_written_as_names_with_values) {
   const HopperConfig c =
@@ -68,15 +59,15 @@ TEST(HopperKnobs, each_change_the_kernel) {
 }
 
 TEST(HopperKnobs, that_are_not_understood_are_refused) {
-  EXPECT_THAT(error_text("stag:3"), HasSubstr("algo stag : no such knob; there are tile_q, warpgroups"));
-  EXPECT_THAT(error_text("stages:0"), HasSubstr("stages takes 1 to 8"));
-  EXPECT_THAT(error_text("stages:3x"), HasSubstr("stages takes 1 to 8"));
-  EXPECT_THAT(error_text("turns:1"), HasSubstr("turns takes free, products or softmax"));
-  EXPECT_THAT(error_text("tile_q:100"), HasSubstr("tile_q takes 64, 128, 192 or 256"));
-  EXPECT_THAT(error_text("stages"), HasSubstr("written name:value"));
-  EXPECT_THAT(error_text("stages:3,"), HasSubstr("written name:value"));
-  EXPECT_THAT(error_text("stages:3,stages:4"), HasSubstr("given twice"));
-  EXPECT_THAT(error_text("tile_q:128,warpgroups:3"), HasSubstr("tile_q:128 contradicts"));
+  EXPECT_THAT(parse_error<HopperAlgo>("stag:3"), HasSubstr("algo stag : no such knob; there are tile_q, warpgroups"));
+  EXPECT_THAT(parse_error<HopperAlgo>("stages:0"), HasSubstr("stages takes 1 to 8"));
+  EXPECT_THAT(parse_error<HopperAlgo>("stages:3x"), HasSubstr("stages takes 1 to 8"));
+  EXPECT_THAT(parse_error<HopperAlgo>("turns:1"), HasSubstr("turns takes free, products or softmax"));
+  EXPECT_THAT(parse_error<HopperAlgo>("tile_q:100"), HasSubstr("tile_q takes 64, 128, 192 or 256"));
+  EXPECT_THAT(parse_error<HopperAlgo>("stages"), HasSubstr("written name:value"));
+  EXPECT_THAT(parse_error<HopperAlgo>("stages:3,"), HasSubstr("written name:value"));
+  EXPECT_THAT(parse_error<HopperAlgo>("stages:3,stages:4"), HasSubstr("given twice"));
+  EXPECT_THAT(parse_error<HopperAlgo>("tile_q:128,warpgroups:3"), HasSubstr("tile_q:128 contradicts"));
 }
 
 TEST(HopperKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {
