@@ -67,6 +67,8 @@ class ContextOptions(ctypes.Structure):
         ("threads", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
         ("cuda_family", ctypes.c_char_p),
+        ("cuda_algo", ctypes.c_char_p),
+        ("cuda_backward_algo", ctypes.c_char_p),
     ]
 
 
@@ -86,13 +88,13 @@ def lse_view(tensor):
 class Heed:
     """A context of libheed.so with so many threads."""
 
-    def __init__(self, library, threads, max_isa=None, cuda_family=None):
+    def __init__(self, library, threads, max_isa=None, cuda_family=None, cuda_algo=None, cuda_backward_algo=None):
         self.lib = ctypes.CDLL(str(library))
         self.lib.heed_last_error.restype = ctypes.c_char_p
         self.lib.heed_version.restype = ctypes.c_char_p
         self.context = ctypes.c_void_p()
-        options = ContextOptions(ctypes.sizeof(ContextOptions), max_isa.encode() if max_isa else None, threads, 0)
-        options.cuda_family = cuda_family.encode() if cuda_family else None
+        texts = [text.encode() if text else None for text in (max_isa, cuda_family, cuda_algo, cuda_backward_algo)]
+        options = ContextOptions(ctypes.sizeof(ContextOptions), texts[0], threads, 0, *texts[1:])
         self.check(self.lib.heed_context_create(ctypes.byref(options), ctypes.byref(self.context)))
 
     def close(self):

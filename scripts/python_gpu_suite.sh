@@ -86,7 +86,7 @@ part() {
 tests() {
   local workers=()
   if "$python" -c 'import xdist' 2>/dev/null; then workers=(-n "${HEED_TEST_WORKERS:-8}"); fi
-  "$python" -m pytest -q -rs -p no:cacheprovider "${workers[@]}" "$@"
+  "$python" -m pytest -q -rfEs -p no:cacheprovider "${workers[@]}" "$@"
 }
 suite() { tests "$root/tests/python" --ignore="$root/tests/python/test_transformers.py" --ignore="$root/tests/python/test_examples.py"; }
 transformers() { tests "$root/tests/python/test_transformers.py"; }

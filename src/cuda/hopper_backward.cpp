@@ -152,8 +152,6 @@ class HopperBackward final : public CudaBackwardKernel {
     const kernels::ForwardFeatures features = features_of(problem);
     if (problem.deterministic() && features.mask == kernels::MaskShape::window)
       return "tiles under a window add to dQ in no fixed order";
-    if (problem.deterministic() && std::holds_alternative<HopperWideBackwardConfig>(line_.config))
-      return "head dims of more than 128: of 1000 runs not all gave the same bits";
     if (problem.heads_q() == 0) return "there are no query heads";
     if (features.weight() <= line_.room) return {};
     return fmt::format("the features weigh {}, there is room for {}", features.weight(), line_.room);

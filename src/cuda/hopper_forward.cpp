@@ -53,13 +53,13 @@ class HopperForward final : public CudaForwardKernel {
   static std::int64_t heads_together(const HopperConfig& config, const Problem& problem) {
     return config.features.packed ? problem.heads_q() / problem.heads_k() : 1;
   }
-  /// What is left of the tiles of single heads where heads share them.
+  /// What is left of the tiles of single heads where heads share them. Only where a head alone does not fill a tile:
+  /// what the ends of longer sequences save would have every other length served by another kernel.
   double share_of_tiles(const Problem& problem) const {
     const HopperConfig config = hopper_config(line_, problem);
-    if (!config.features.packed) return 1;
+    if (!config.features.packed || row_tiles(config, problem, 1) > 1) return 1;
     const std::int64_t group = heads_together(config, problem);
-    return static_cast<double>(row_tiles(config, problem, group)) /
-           static_cast<double>(row_tiles(config, problem, 1) * group);
+    return static_cast<double>(row_tiles(config, problem, group)) / static_cast<double>(group);
   }
 
   void launch(const dispatch::ForwardCall& call, const Compiled& compiled, int device) const override {

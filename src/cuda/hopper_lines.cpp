@@ -132,15 +132,15 @@ HopperLine with_knobs_told(HopperLine line) {
   return line;
 }
 
-/// Whether the query heads of a group share tiles: where each of them alone would leave rows of its last tile empty.
+/// Whether the query heads of a group share tiles: wherever they can, since it costs nothing where queries are many,
+/// and one kernel then serves every length.
 bool shares_tiles(const HopperLine& line, const HopperConfig& config, const Problem& problem) {
   constexpr std::int64_t kMostHeads = 64;  // rows of a warpgroup
   if (!config.pack || problem.heads_k() == 0) return false;
   const std::int64_t group = problem.heads_q() / problem.heads_k();
-  const bool possible = group >= 2 && group <= kMostHeads && std::has_single_bit(static_cast<std::uint64_t>(group)) &&
-                        config.features.can_pack() && config.features.weight() < line.room &&
-                        problem.strides(Operand::q).head != 0 && problem.strides(Operand::o).head != 0;
-  return possible && row_tiles(config, problem, group) < row_tiles(config, problem, 1) * group;
+  return group >= 2 && group <= kMostHeads && std::has_single_bit(static_cast<std::uint64_t>(group)) &&
+         config.features.can_pack() && config.features.weight() < line.room && problem.strides(Operand::q).head != 0 &&
+         problem.strides(Operand::o).head != 0;
 }
 
 /// Those that forced knobs are applied to: one for each tile of head dims.

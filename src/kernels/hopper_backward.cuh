@@ -106,12 +106,8 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
 #pragma unroll
       for (u32 w = 0; w < 2; ++w) {
         mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
-        // All tiles before this one have the block, too, and come before. Relaxed is enough: sums are made in the second-
-        // level cache, and an add has arrived there before its turn is given away.
-        if (C.ordered && w == 0) {
-          while (load_relaxed(p.turns + 2 * at) != u32(tile)) {
-          }
-        }
+        // All tiles before this one have the block, too, and come before.
+        if (C.ordered && w == 0) wait_for_turn(p.turns + 2 * at, tile);
         bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
                  keep);
         tma_store_commit();
@@ -120,10 +116,7 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
       mbarrier_arrive(bar.dq_empty);
       tma_store_wait_read<0>();
       mbarrier_arrive(bar.dq_empty + 8);
-      if (C.ordered) {
-        tma_store_wait<0>();
-        store_relaxed(p.turns + 2 * at, u32(tile) + 1);
-      }
+      if (C.ordered) give_turn_away(p.turns + 2 * at, tile);
     }
   }
   tma_store_wait<0>();

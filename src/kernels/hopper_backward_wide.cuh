@@ -85,6 +85,7 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
     TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
     mbarrier_arrive(bar.k_empty);
     if (tile < 0) break;
+    u32* turn = nullptr;  // of the block before, not given away yet
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, step.next()) {
       const i64 at = step.head * blocks_of_head + row_block + step.block;
@@ -93,21 +94,19 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
       for (int panel = 0; panel < panels; ++panel) {
         mbarrier_wait(bar.dq_full + 8 * w, phase);
         phase ^= 1;
-        // As in hopper_backward.cuh, with a turn for each warpgroup.
         if (C.ordered && panel == 0) {
-          while (load_relaxed(p.turns + 2 * at + w) != u32(tile)) {
-          }
+          // Only now: waiting for the adds of the block before would have held up this panel.
+          if (turn != nullptr) give_turn_away(turn, tile);
+          turn = p.turns + 2 * at + w;  // one for each warpgroup
+          wait_for_turn(turn, tile);
         }
         bulk_add(to + panel * kPanelFloats, stage, kPanelFloats * 4, keep);
         tma_store_commit();
         tma_store_wait_read<0>();
         mbarrier_arrive(bar.dq_empty + 8 * w);
       }
-      if (C.ordered) {
-        tma_store_wait<0>();
-        store_relaxed(p.turns + 2 * at + w, u32(tile) + 1);
-      }
     }
+    if (turn != nullptr) give_turn_away(turn, tile);
   }
   tma_store_wait<0>();
 }
@@ -361,8 +360,6 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
         }
         make_gradient<C.features, T>(p, dot_at + i * 64, weights, dp + 8 * i, ds + 4 * i);
       }
-      math.arrive_after_warp(bar.p_empty);
-      math.arrive(bar.o_empty + 8 * math.o.stage);
       mbarrier_wait(bar.ds_empty + 8 * math.ds.stage, math.ds.phase ^ 1);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -370,6 +367,10 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
                             ds[4 * i + 3]);
       fence_shared_for_async();
       math.arrive_after_warp(bar.ds_full + 8 * math.ds.stage);
+      // Not before dS was stored: an arrival overtakes loads from shared memory whose values nothing has used yet, and
+      // the other warpgroup, when it is ahead, would write the next P under them.
+      math.arrive(bar.p_empty);
+      math.arrive(bar.o_empty + 8 * math.o.stage);
       wgmma_fence();
       multiply_gradient<C, T>(math.sum, ds, q_columns + math.q.stage * (C.q_bytes() / 16));
       wgmma_commit();

@@ -168,14 +168,17 @@ HEED_DEVICE void bulk_add(float* to, u32 from, u32 bytes, u64 policy) {
 HEED_DEVICE void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- between thread blocks ----
-HEED_DEVICE u32 load_relaxed(const u32* from) {
+/// What a thread saw before its store_release, this thread sees after its load_acquire.
+HEED_DEVICE u32 load_acquire(const u32* from) {
   u32 x;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
   return x;
 }
-HEED_DEVICE void store_relaxed(u32* to, u32 x) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+HEED_DEVICE void store_release(u32* to, u32 x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
+/// Between accesses to global memory by the thread and by its TMA copies.
+HEED_DEVICE void fence_global_for_async() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // ---- matrices in shared memory ----
 HEED_DEVICE void store_matrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
