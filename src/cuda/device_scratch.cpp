@@ -52,7 +52,9 @@ std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_
   const std::lock_guard lock(mutex_);
   if (capturing != CaptureStatus::none) return allocate(device, bytes);
   std::span<std::byte>& workspace = of_stream_[{device, identity(stream)}];
-  if (workspace.size() < bytes) workspace = allocate(device, std::max(bytes, kLeastBytes));
+  // By half at least: what was outgrown is kept, and many small steps would pile up.
+  if (workspace.size() < bytes)
+    workspace = allocate(device, std::max({bytes, kLeastBytes, workspace.size() + workspace.size() / 2}));
   return workspace;
 }
 

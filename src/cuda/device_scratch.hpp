@@ -14,7 +14,7 @@ namespace heed::cuda {
 /// Workspaces in GPU memory for calls that bring none: one for every stream, since work on a stream follows in order,
 /// and one of its own for every call that is captured into a graph, which may be replayed at any time on any stream.
 /// All bytes are zero at first. Memory is given back with the object; a workspace that grew keeps its old memory until
-/// then, because work in flight or a graph may still use it.
+/// then, because work in flight or a graph may still use it: all in all at most three times the last.
 class DeviceScratch {
  public:
   DeviceScratch() = default;

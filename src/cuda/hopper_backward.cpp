@@ -78,7 +78,7 @@ constexpr HopperBackwardLine line(std::string_view stem, const BackwardSignature
                              .tile_q = config.tile_q,
                              .tile_k = config.kTileK,
                              .notes = notes}},
-          config,
+          {config},
           room};
 }
 
@@ -103,13 +103,13 @@ constexpr std::array kLines{
          "a warpgroup for dV, one for dK", 2),
 };
 
-/// Heads that are in flight together: docs/kernels/log.md, "Backward". Where tiles add to dQ in order, neighbours of
-/// one head should start apart.
-std::int64_t heads_in_order(bool right, std::int64_t key_tiles) {
-  constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kEachMoreCausal = 30;
-  const std::int64_t tiles =
-      kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * (right ? kEachMoreCausal : kEachMore);
-  return ceil_div(tiles, key_tiles);
+/// Heads that are in flight together where tiles add to dQ in order: neighbours of one head should start apart, and the
+/// second-level cache hold what they share. docs/kernels/log.md, "Backward".
+std::int64_t heads_in_order(bool right, std::int64_t d, std::int64_t key_tiles) {
+  constexpr std::int64_t kHeadsUnderRightMask = 66, kWideTiles = 528, kFew = 8, kTiles = 300, kEachMore = 16;
+  if (right) return kHeadsUnderRightMask;
+  if (d > 128) return ceil_div(kWideTiles, key_tiles);
+  return ceil_div(kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * kEachMore, key_tiles);
 }
 /// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles
 /// of a head should be at work at the same time, which read the same Q and dO and add to the same dQ; wide rows fill
@@ -125,10 +125,11 @@ std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& 
   const std::int64_t all = problem.batch() * problem.heads_k();
   key_tiles = std::max<std::int64_t>(key_tiles, 1);
   if (told > 0) return std::clamp<std::int64_t>(ceil_div(told, key_tiles), 1, all);
-  if (problem.deterministic()) return std::clamp<std::int64_t>(heads_in_order(right, key_tiles), 1, all);
+  const std::int64_t d = std::max(problem.d(), problem.d_v());
+  if (problem.deterministic()) return std::clamp<std::int64_t>(heads_in_order(right, d, key_tiles), 1, all);
   if (!right) return 1;
   // Sections of one size: in a small last one the longest tiles would come too late.
-  const std::int64_t sections = ceil_div(all, heads_under_right_mask(std::max(problem.d(), problem.d_v()), key_tiles));
+  const std::int64_t sections = ceil_div(all, heads_under_right_mask(d, key_tiles));
   return ceil_div(all, sections);
 }
 
@@ -140,7 +141,7 @@ class HopperBackward final : public CudaBackwardKernel {
   double expected_seconds(const Problem& problem) const override {
     // The tile that is computed, whole; room for features costs. What was measured to be worse here counts a fifth
     // more.
-    const double d = std::visit([](const auto& c) { return static_cast<double>(c.d); }, line_.config);
+    const double d = std::visit([](const auto& c) { return static_cast<double>(c.d); }, line_.choice.config);
     const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
     const double fit = (tuned ? line_.preference : 1.2) * (1 + 0.03 * line_.room);
     return 20e-6 + fit * 2 * expected_pairs(problem) * 5 * d / 450e12;
@@ -184,7 +185,7 @@ class HopperBackward final : public CudaBackwardKernel {
                                             .dq_sum_floats = problem.heads_q() * blocks * c.tile_q * c.d,
                                             .turns = kCounterWords + turns(problem, blocks)});
         },
-        line_.config);
+        line_.choice.config);
   }
   /// The counter of tiles lies before the turns.
   static constexpr std::int64_t kCounterWords = 16;
@@ -193,7 +194,7 @@ class HopperBackward final : public CudaBackwardKernel {
   }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
-    std::visit([&](const auto& config) { launch_as(config, call, compiled, device); }, line_.config);
+    std::visit([&](const auto& config) { launch_as(config, call, compiled, device); }, line_.choice.config);
   }
 
   template <class Config>
@@ -206,7 +207,7 @@ class HopperBackward final : public CudaBackwardKernel {
     p.turns += kCounterWords;
     p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), config.tile_q));
     p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), config.kTileK));
-    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles, line_.section));
+    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles, line_.choice.section));
 
     const auto map = [&](Operand which, const void* data, int box_rows) {
       const Operand shape = shape_of(which);

@@ -17,33 +17,29 @@ using dispatch::MaskClass;
 using dispatch::Sizes;
 using kernels::HopperBackwardConfig;
 
-HopperBackwardChoice choice_of(const HopperBackwardLine& line) { return {line.config, line.section}; }
-
 HopperBackwardLine turned(const HopperBackwardLine& base, const HopperBackwardAlgo& algo) {
   HopperBackwardLine line = base;
-  const HopperBackwardChoice choice = algo.applied_to(choice_of(base));
-  line.config = choice.config;
-  line.section = choice.section;
-  line.foreign = kept(foreign_knob(choice, algo));
+  line.choice = algo.applied_to(base.choice);
+  line.foreign = kept(foreign_knob(line.choice, algo));
   return line;
 }
 
 /// Its notes end with every knob.
 HopperBackwardLine with_knobs_told(HopperBackwardLine line) {
-  line.spec.algorithm.tile_q = std::visit([](const auto& c) { return c.tile_q; }, line.config);
+  line.spec.algorithm.tile_q = std::visit([](const auto& c) { return c.tile_q; }, line.choice.config);
   line.spec.algorithm.notes =
-      kept(fmt::format("{}; {}", line.spec.algorithm.notes, HopperBackwardAlgo::of(choice_of(line)).to_string()));
+      kept(fmt::format("{}; {}", line.spec.algorithm.notes, HopperBackwardAlgo::of(line.choice).to_string()));
   return line;
 }
 
 /// Those that forced knobs are applied to: one for each tile of head dims.
 bool is_base(const HopperBackwardLine& line) {
-  return line.spec.stem == fmt::format("hopper_bwd_d{}", choice_of(line).d());
+  return line.spec.stem == fmt::format("hopper_bwd_d{}", line.choice.d());
 }
 
 const HopperBackwardLine& base_line(int d, int d_v, std::string_view what) {
   for (const HopperBackwardLine& line : general_backward_lines())
-    if (is_base(line) && choice_of(line).d() == d && d == d_v) return line;
+    if (is_base(line) && line.choice.d() == d && d == d_v) return line;
   throw core::invalid(
       "{}: there is no Hopper tile of the backward pass for d = {}, d_v = {}; there are 64, 128, 192 "
       "and 256, for both.",
@@ -63,18 +59,18 @@ BackwardSignature measured(BackwardSignature s, bool causal) {
 /// what compiles without a spill and without a serialised wgmma (tests/cuda/kernel_resources_test.cpp).
 void give_room(HopperBackwardLine& line) {
   for (const HopperBackwardLine& general : general_backward_lines()) {
-    if (general.config != line.config) continue;
+    if (general.choice.config != line.choice.config) continue;
     line.spec.signature = general.spec.signature;
     line.room = general.room;
     return;
   }
   // Whatever is read entry by entry takes its addresses, too.
   for (const HopperBackwardLine& general : general_backward_lines())
-    if (choice_of(general).d() == choice_of(line).d() && general.room > 0) line.spec.signature = general.spec.signature;
+    if (general.choice.d() == line.choice.d() && general.room > 0) line.spec.signature = general.spec.signature;
   line.spec.signature.features =
       line.spec.signature.features.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
   line.room = 2;
-  if (const auto* const narrow = std::get_if<HopperBackwardConfig>(&line.config); narrow != nullptr && narrow->d == 128)
+  if (const auto* const narrow = std::get_if<HopperBackwardConfig>(&line.choice.config); narrow != nullptr && narrow->d == 128)
     line.room = narrow->tile_q >= 64 ? 0 : narrow->tile_q >= 48 ? 1 : 2;
 }
 
@@ -99,7 +95,7 @@ std::vector<HopperBackwardLine> tuned_backward_lines(const TuningRecord& record,
       throw core::invalid("{}: there are two of them.", what);
     HopperBackwardLine line = turned(base_line(entry.d, entry.d_v, what), HopperBackwardAlgo::parse(entry.algo));
     if (!line.foreign.empty()) throw core::invalid("{}: {}.", what, line.foreign);
-    if (const std::string broken = broken_limit(choice_of(line)); !broken.empty())
+    if (const std::string broken = broken_limit(line.choice); !broken.empty())
       throw core::invalid("{}: {}.", what, broken);
     line.spec.stem = kept(stem);
     line.spec.signature = measured(line.spec.signature, entry.causal);
@@ -124,12 +120,12 @@ HopperBackwardLine forced_backward_line(int d, int d_v, const HopperBackwardAlgo
 std::vector<HopperBackwardLine> forced_backward_lines(const HopperBackwardAlgo& algo) {
   std::vector<HopperBackwardLine> lines;
   for (const HopperBackwardLine& line : general_backward_lines())
-    if (is_base(line)) lines.push_back(forced_backward_line(choice_of(line).d(), choice_of(line).d(), algo));
+    if (is_base(line)) lines.push_back(forced_backward_line(line.choice.d(), line.choice.d(), algo));
   return lines;
 }
 
 HopperBackwardChoice hopper_backward_choice(const HopperBackwardLine& line, const Problem& problem) {
-  HopperBackwardChoice choice = choice_of(line);
+  HopperBackwardChoice choice = line.choice;
   std::visit(
       [&](auto& config) {
         config.type = element_of(problem.type());

@@ -13,9 +13,8 @@ namespace heed::cuda {
 /// One line of the table of Hopper backward kernels: what it computes, how, and where it is the one to take.
 struct HopperBackwardLine {
   dispatch::BackwardKernelSpec spec;
-  std::variant<kernels::HopperBackwardConfig, kernels::HopperWideBackwardConfig> config;  ///< for f16, without features
-  int room;         ///< the features' weight() that its registers have room for
-  int section = 0;  ///< as HopperBackwardChoice has it
+  HopperBackwardChoice choice;  ///< for f16, without features
+  int room;                     ///< the features' weight() that its registers have room for
   std::int64_t from_s_k = 0, to_s_k = dispatch::Sizes::kNoLimit;  ///< it is the one to take for so many keys
   double preference = 1;                                          ///< what its expected time is multiplied by there
   std::string_view foreign = {};  ///< the knob that somebody has told, and kernels for its d do not have

@@ -86,8 +86,8 @@ constexpr std::array kKnobs{
         [](const HopperConfig& c) { return c.sums_in_f16 ? 1 : 0; },
         [](HopperConfig& c, int v) { c.sums_in_f16 = v != 0; }),
     word_knob<HopperConfig>(
-        "pack", "query heads of a group share tiles, where that makes fewer of them", kNoYes,
-        [](const HopperConfig& c) { return c.pack ? 1 : 0; }, [](HopperConfig& c, int v) { c.pack = v != 0; }),
+        "pack", "query heads of a group share tiles", kNoYes, [](const HopperConfig& c) { return c.pack ? 1 : 0; },
+        [](HopperConfig& c, int v) { c.pack = v != 0; }),
 };
 
 }  // namespace

@@ -132,8 +132,8 @@ HopperLine with_knobs_told(HopperLine line) {
   return line;
 }
 
-/// Whether the query heads of a group share tiles: wherever they can, since it costs nothing where queries are many,
-/// and one kernel then serves every length.
+/// Whether the query heads of a group share tiles: wherever they can, whatever the lengths, so that one kernel serves
+/// all of them.
 bool shares_tiles(const HopperLine& line, const HopperConfig& config, const Problem& problem) {
   constexpr std::int64_t kMostHeads = 64;  // rows of a warpgroup
   if (!config.pack || problem.heads_k() == 0) return false;

@@ -98,38 +98,63 @@ struct PairEntries {
   }
 };
 
-/// Bias and boolean mask of a warp's 16 keys and a block of kM queries. Those of few bytes are fetched while the products are
-/// computed, where other features leave registers for them; the others where they are used.
+/// The entries of a warp: 16 keys from first_key on, of queries from first_query on.
+struct EntryPlace {
+  int batch, head, first_query, first_key, lane;
+};
+
+/// The entries of a tensor for a block of kM queries. kEarly: all of them are fetched before they are used; else 16 queries
+/// at a time, where they are used.
+template <int kBytes, bool kEarly, int kM>
+struct BlockOfEntries {
+  PairEntries<kBytes> held[kEarly ? kM / 16 : 1];
+
+  __device__ __forceinline__ void fetch_early(const void* data, const Steps& steps, const Sequence& q,
+                                              const EntryPlace& place, u32 outside) {
+    if constexpr (kEarly) {
+#pragma unroll
+      for (int i = 0; i < kM / 16; ++i) fetch(data, steps, q, place, i, outside);
+    }
+  }
+  /// Of the i-th 16 queries, ready to be read.
+  __device__ __forceinline__ const PairEntries<kBytes>& of(const void* data, const Steps& steps, const Sequence& q,
+                                                           const EntryPlace& place, int i, u32 outside) {
+    if constexpr (!kEarly) fetch(data, steps, q, place, i, outside);
+    PairEntries<kBytes>& sixteen = held[kEarly ? i : 0];
+    sixteen.transpose();
+    return sixteen;
+  }
+
+ private:
+  __device__ __forceinline__ void fetch(const void* data, const Steps& steps, const Sequence& q, const EntryPlace& place,
+                                        int i, u32 outside) {
+    const char* of_head =
+        static_cast<const char*>(data) + (place.batch * steps.batch + place.head * steps.head) * kBytes;
+    held[kEarly ? i : 0].fetch(of_head, steps, q, place.first_query + 16 * i, place.first_key, place.lane, outside);
+  }
+};
+
+/// Bias and boolean mask. Those of few bytes are fetched while the products are computed, where other features leave
+/// registers for them.
 template <ForwardFeatures F, class T, int kM>
 struct BlockEntries {
   static constexpr bool kBias = F.bias != BiasType::none;
   static constexpr int kBiasBytes = F.bias == BiasType::f32 ? 4 : 2;
   static constexpr bool kRoom = F.weight() <= 4;
-  static constexpr bool kEarlyBias = kBias && kBiasBytes == 2 && kRoom, kEarlyKeep = F.keep && kRoom;
-  PairEntries<kBiasBytes> bias[kEarlyBias ? kM / 16 : 1];
-  PairEntries<1> keep[kEarlyKeep ? kM / 16 : 1];
+  BlockOfEntries<kBiasBytes, kBias && kBiasBytes == 2 && kRoom, kM> bias;
+  BlockOfEntries<1, F.keep && kRoom, kM> keep;
 
-  __device__ __forceinline__ void fetch(const ForwardParams& p, const Sequence& q, int b, int head, int first_query,
-                                        int first_key, int lane) {
-#pragma unroll
-    for (int i = 0; i < kM / 16; ++i) {
-      if constexpr (kEarlyBias) fetch_bias(p, q, b, head, i, first_query, first_key, lane);
-      if constexpr (kEarlyKeep) fetch_keep(p, q, b, head, i, first_query, first_key, lane);
-    }
+  __device__ __forceinline__ void fetch(const ForwardParams& p, const Sequence& q, const EntryPlace& place) {
+    bias.fetch_early(p.bias, p.bias_steps, q, place, 0);
+    keep.fetch_early(p.keep, p.keep_steps, q, place, 1);
   }
-  /// Of the i-th 16 queries, ready to be read.
-  __device__ __forceinline__ const PairEntries<kBiasBytes>& bias_of(const ForwardParams& p, const Sequence& q, int b,
-                                                                    int head, int i, int first_query, int first_key,
-                                                                    int lane) {
-    if constexpr (!kEarlyBias) fetch_bias(p, q, b, head, i, first_query, first_key, lane);
-    bias[kEarlyBias ? i : 0].transpose();
-    return bias[kEarlyBias ? i : 0];
+  __device__ __forceinline__ const PairEntries<kBiasBytes>& bias_of(const ForwardParams& p, const Sequence& q,
+                                                                    const EntryPlace& place, int i) {
+    return bias.of(p.bias, p.bias_steps, q, place, i, 0);
   }
-  __device__ __forceinline__ const PairEntries<1>& keep_of(const ForwardParams& p, const Sequence& q, int b, int head,
-                                                           int i, int first_query, int first_key, int lane) {
-    if constexpr (!kEarlyKeep) fetch_keep(p, q, b, head, i, first_query, first_key, lane);
-    keep[kEarlyKeep ? i : 0].transpose();
-    return keep[kEarlyKeep ? i : 0];
+  __device__ __forceinline__ const PairEntries<1>& keep_of(const ForwardParams& p, const Sequence& q,
+                                                           const EntryPlace& place, int i) {
+    return keep.of(p.keep, p.keep_steps, q, place, i, 1);
   }
   /// The bias with these bits.
   __device__ __forceinline__ static float value(u32 bits) {
@@ -138,19 +163,6 @@ struct BlockEntries {
     } else {
       return to_float<T>(u16(bits));
     }
-  }
-
- private:
-  __device__ __forceinline__ void fetch_bias(const ForwardParams& p, const Sequence& q, int b, int head, int i,
-                                             int first_query, int first_key, int lane) {
-    const void* of_head = static_cast<const char*>(p.bias) +
-                          (b * p.bias_steps.batch + head * p.bias_steps.head) * kBiasBytes;
-    bias[kEarlyBias ? i : 0].fetch(of_head, p.bias_steps, q, first_query + 16 * i, first_key, lane, 0);
-  }
-  __device__ __forceinline__ void fetch_keep(const ForwardParams& p, const Sequence& q, int b, int head, int i,
-                                             int first_query, int first_key, int lane) {
-    const void* of_head = p.keep + b * p.keep_steps.batch + head * p.keep_steps.head;
-    keep[kEarlyKeep ? i : 0].fetch(of_head, p.keep_steps, q, first_query + 16 * i, first_key, lane, 1);
   }
 };
 

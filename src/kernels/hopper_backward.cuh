@@ -242,7 +242,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
 
   BlockEntries<F, T, kM> entries;
   auto fetch_entries = [&](int block, int head) __attribute__((always_inline)) {
-    entries.fetch(p, sequence, batch, head, block * kM, key0 + int(warp) * 16, my_lane());
+    entries.fetch(p, sequence, {int(batch), head, block * kM, key0 + int(warp) * 16, int(my_lane())});
   };
   auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
     make_weights<C, T>(p, sequence, batch, head, block * kM, key0, warp, my_lane(), drop_keys,
@@ -371,7 +371,6 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         if (real) wait_ds(stage, phase ^ 1);
         issue_dq(stage);
         wait_q(step.block);
-        if (kM == 80) wgmma_wait<1>(dk);  // frees dS: registers for S
         issue_s(stage);
         wgmma_wait<1>(dq);  // and dK
         arrive(bar.q_empty + 8 * before);

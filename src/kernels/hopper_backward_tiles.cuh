@@ -142,6 +142,7 @@ HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, 
                               u32 (&weights)[C.tile_q / 4]) {
   constexpr ForwardFeatures F = C.features;
   const int warp_key = first_key + int(warp) * 16;
+  const EntryPlace place{batch, head, first_query, warp_key, int(lane)};
   KeyFeatures<F, T> keys;
   keys.set(p, batch, head, warp_key + int(lane) / 4);
   if (F.blocks || hides_some<F, C.tile_q>(sequence, first_query, first_key))
@@ -151,12 +152,12 @@ HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, 
     float lse[4], slopes[8], bias[8];
     load_shared(lse, lse_at + i * 64);
     if constexpr (F.bias != BiasType::none) {
-      const auto& added = entries.bias_of(p, sequence, batch, head, i, first_query, warp_key, lane);
+      const auto& added = entries.bias_of(p, sequence, place, i);
 #pragma unroll
       for (int e = 0; e < 8; ++e) bias[e] = entries.value(added.at(e >> 2, e >> 1 & 1, e & 1));
     }
     if constexpr (F.keep) {
-      const auto& kept = entries.keep_of(p, sequence, batch, head, i, first_query, warp_key, lane);
+      const auto& kept = entries.keep_of(p, sequence, place, i);
 #pragma unroll
       for (int e = 0; e < 8; ++e)
         if (kept.at(e >> 2, e >> 1 & 1, e & 1) == 0) s[8 * i + e] = -HEED_INFINITY;

@@ -85,7 +85,6 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
     TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
     mbarrier_arrive(bar.k_empty);
     if (tile < 0) break;
-    u32* turn = nullptr;  // of the block before, not given away yet
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, step.next()) {
       const i64 at = step.head * blocks_of_head + row_block + step.block;
@@ -94,19 +93,14 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
       for (int panel = 0; panel < panels; ++panel) {
         mbarrier_wait(bar.dq_full + 8 * w, phase);
         phase ^= 1;
-        if (C.ordered && panel == 0) {
-          // Only now: waiting for the adds of the block before would have held up this panel.
-          if (turn != nullptr) give_turn_away(turn, tile);
-          turn = p.turns + 2 * at + w;  // one for each warpgroup
-          wait_for_turn(turn, tile);
-        }
+        if (C.ordered && panel == 0) wait_for_turn(p.turns + 2 * at + w, tile);  // a turn for each warpgroup
         bulk_add(to + panel * kPanelFloats, stage, kPanelFloats * 4, keep);
         tma_store_commit();
         tma_store_wait_read<0>();
         mbarrier_arrive(bar.dq_empty + 8 * w);
       }
+      if (C.ordered) give_turn_away(p.turns + 2 * at + w, tile);
     }
-    if (turn != nullptr) give_turn_away(turn, tile);
   }
   tma_store_wait<0>();
 }

@@ -48,7 +48,7 @@ TEST(HopperBackwardKnobs, are_written_as_names_with_values) {
 
 TEST(HopperBackwardKnobs, of_a_line_read_back_are_the_same_line) {
   for (const HopperBackwardLine& line : hopper_backward_lines()) {
-    const HopperBackwardChoice told{line.config, line.section};
+    const HopperBackwardChoice& told = line.choice;
     HopperBackwardChoice start{HopperBackwardConfig{.d = told.d()}};
     if (told.d() > 128) start.config = HopperWideBackwardConfig{.d = told.d()};
     const std::string text = HopperBackwardAlgo::of(told).to_string();

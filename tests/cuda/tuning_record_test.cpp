@@ -128,9 +128,9 @@ TEST(TuningRecord, of_the_user_goes_before_the_shipped_one_in_its_range) {
 TEST(TuningRecord, of_the_user_chooses_backward_kernels_and_their_sections) {
   const auto user = tuned_backward_lines(tuning_from_json(kBackwardRecord, "my.json"), TunedBy::user);
   ASSERT_EQ(user.size(), 2u);
-  EXPECT_EQ(user[0].section, 264);
-  EXPECT_EQ(std::get<kernels::HopperBackwardConfig>(user[0].config).tile_q, 96);
-  EXPECT_EQ(user[1].section, 1056);
+  EXPECT_EQ(user[0].choice.section, 264);
+  EXPECT_EQ(std::get<kernels::HopperBackwardConfig>(user[0].choice.config).tile_q, 96);
+  EXPECT_EQ(user[1].choice.section, 1056);
   const auto kernel = [&](const Problem& problem) { return backward_kernel_for(user, problem); };
   EXPECT_EQ(kernel(backward_problem(2048, Mask::causal())), "cuda/sm_90/hopper_bwd_tuned_d64_64_causal_from_0_to_2048");
   EXPECT_EQ(kernel(backward_problem(2049, Mask::causal())), "cuda/sm_90/hopper_bwd_tuned_d64_64_causal_from_2049");

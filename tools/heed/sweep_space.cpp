@@ -68,7 +68,7 @@ struct Backward {
   static Line line(const SweepClass& of, const cuda::HopperBackwardAlgo& algo) {
     return cuda::forced_backward_line(of.d, of.d_v, algo);
   }
-  static Config config(const Line& line) { return {line.config, line.section}; }
+  static Config config(const Line& line) { return line.choice; }
   static std::string broken(const Line& line, const Problem& problem) { return cuda::broken_limit(line, problem); }
   static std::shared_ptr<const dispatch::AttentionKernel> kernel(const Line& line,
                                                                  const std::shared_ptr<cuda::EngineState>& state) {

@@ -106,6 +106,11 @@ int make_stream(void** stream, unsigned) {
   *stream = &allocations;
   return contexts.empty() ? kInvalidContext : 0;
 }
+int not_capturing(void*, int* status) {
+  *status = 0;
+  return 0;
+}
+int exchange_mode(int*) { return 0; }
 int do_nothing(void*) { return contexts.empty() ? kInvalidContext : 0; }
 
 int pointer_attributes(unsigned count, const int* which, void** values, std::uint64_t pointer) {
@@ -162,6 +167,8 @@ int cuGetProcAddress_v2(const char* name, void** function, int version, std::uin
       {"cuMemcpyDtoHAsync", reinterpret_cast<void*>(&copy)},
       {"cuMemsetD8Async", reinterpret_cast<void*>(&set_bytes)},
       {"cuStreamCreate", reinterpret_cast<void*>(&make_stream)},
+      {"cuStreamIsCapturing", reinterpret_cast<void*>(&not_capturing)},
+      {"cuThreadExchangeStreamCaptureMode", reinterpret_cast<void*>(&exchange_mode)},
       {"cuStreamDestroy", reinterpret_cast<void*>(&do_nothing)},
       {"cuStreamSynchronize", reinterpret_cast<void*>(&do_nothing)},
       {"cuGetErrorName", reinterpret_cast<void*>(&error_name)},
