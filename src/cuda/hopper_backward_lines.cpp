@@ -70,7 +70,8 @@ void give_room(HopperBackwardLine& line) {
   line.spec.signature.features =
       line.spec.signature.features.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
   line.room = 2;
-  if (const auto* const narrow = std::get_if<HopperBackwardConfig>(&line.choice.config); narrow != nullptr && narrow->d == 128)
+  if (const auto* const narrow = std::get_if<HopperBackwardConfig>(&line.choice.config);
+      narrow != nullptr && narrow->d == 128)
     line.room = narrow->tile_q >= 64 ? 0 : narrow->tile_q >= 48 ? 1 : 2;
 }
 
