@@ -191,7 +191,7 @@ std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by) {
     line.spec.stem = kept(stem);
     line.spec.signature = lean(line.spec.signature, entry.causal ? kCausal : kFull);
     line.spec.algorithm.notes = by == TunedBy::user ? "from the user's tuning record" : "tuned";
-    line.room = 0;
+    line.room = 1;  // heads that share tiles
     line.from_s_k = entry.from_keys;
     line.to_s_k = entry.to_keys.value_or(Sizes::kNoLimit);
     line.preference = by == TunedBy::user ? 0.9 : 1.0;

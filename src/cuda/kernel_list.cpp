@@ -35,7 +35,8 @@ dispatch::Registry kernels_for(int sm) {
   return registry;
 }
 
-/// Every head dim that has a tile of its own, batch and group mode, no mask and causal: forward or backward.
+/// Every head dim that has a tile of its own, batch and group mode, no mask and causal, a head of K and V for each
+/// query head or for four: forward or backward.
 std::vector<Problem> training(const Problem& operation) {
   std::vector<Problem> list;
   for (const DataType type : {DataType::f16, DataType::bf16})
@@ -43,16 +44,17 @@ std::vector<Problem> training(const Problem& operation) {
       for (const std::int64_t s : {1024, 4096})
         for (const Mask& mask : {Mask::none(), Mask::causal()})
           for (const Mode mode : {Mode::batch, Mode::group})
-            list.push_back(Problem(operation)
-                               .type(type)
-                               .mode(mode)
-                               .batch(2)
-                               .heads(8)
-                               .lengths(s, s)
-                               .total_rows(mode == Mode::group ? 2 * s : 0, mode == Mode::group ? 2 * s : 0)
-                               .head_dims(d, d_v)
-                               .mask(mask)
-                               .lse(true));
+            for (const std::int64_t heads_k : {8, 2})
+              list.push_back(Problem(operation)
+                                 .type(type)
+                                 .mode(mode)
+                                 .batch(2)
+                                 .heads(8, heads_k)
+                                 .lengths(s, s)
+                                 .total_rows(mode == Mode::group ? 2 * s : 0, mode == Mode::group ? 2 * s : 0)
+                                 .head_dims(d, d_v)
+                                 .mask(mask)
+                                 .lse(true));
   return list;
 }
 
