@@ -168,8 +168,21 @@ std::vector<CacheFolder::Listed> CacheFolder::list() const {
   return list;
 }
 
-CacheFolder::Cleared CacheFolder::clear() {
-  Cleared cleared;
+CacheFolder::Files CacheFolder::count() const {
+  Files counted;
+  for (const fs::path& file : files_in(path_)) {
+    if (!file.filename().string().ends_with(kEntrySuffix)) continue;
+    std::error_code error;
+    const std::uint64_t bytes = fs::file_size(file, error);
+    if (error) continue;  // another process has just removed it
+    ++counted.files;
+    counted.bytes += bytes;
+  }
+  return counted;
+}
+
+CacheFolder::Files CacheFolder::clear() {
+  Files cleared;
   for (const fs::path& file : files_in(path_)) {
     const std::string name = file.filename();
     if (name.find(kEntrySuffix) == name.npos) continue;

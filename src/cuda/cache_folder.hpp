@@ -55,12 +55,14 @@ class CacheFolder {
   /// Sorted by kernel and architecture.
   std::vector<Listed> list() const;
 
-  struct Cleared {
+  struct Files {
     std::size_t files = 0;
     std::uint64_t bytes = 0;
   };
+  /// How many list() would list. Opens none of them: to read and check thousands takes seconds.
+  Files count() const;
   /// Removes what heed has written there, and nothing else.
-  Cleared clear();
+  Files clear();
 
  private:
   std::filesystem::path file_of(const EntryKey& key) const;

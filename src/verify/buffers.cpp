@@ -36,6 +36,7 @@ Buffers::Buffers(const Case& c, Executor* executor) : case_(c) {
     make_gradients();
   }
   remember_inputs();
+  arguments_are_the_cases_ = true;
 }
 
 OutputView Buffers::view_of(GuardedBuffer& buffer, const Shape& shape, std::int64_t first_element) {

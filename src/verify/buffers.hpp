@@ -25,8 +25,13 @@ class Buffers {
   const ForwardArgs& args() const { return backward_.forward; }
   const BackwardArgs& backward_args() const { return backward_; }
   /// For tests that want something else than the Case says.
-  ForwardArgs& args() { return backward_.forward; }
-  BackwardArgs& backward_args() { return backward_; }
+  ForwardArgs& args() { return backward_args().forward; }
+  BackwardArgs& backward_args() {
+    arguments_are_the_cases_ = false;
+    return backward_;
+  }
+  /// False once somebody could have changed them. (The memory they point to is another matter: input_bytes().)
+  bool arguments_are_the_cases() const { return arguments_are_the_cases_; }
 
   /// All memory of every tensor, guard bands included, in an order that does not change: for engines that compute
   /// elsewhere and bring back what has become of it.
@@ -43,6 +48,8 @@ class Buffers {
   bool outputs_untouched() const;
   /// All bytes of all outputs, to compare two runs.
   std::vector<std::byte> output_bytes() const;
+  /// All bytes of all inputs.
+  std::vector<std::byte> input_bytes() const;
 
  private:
   OutputView add(std::string_view name, DataType type, const Shape& shape);
@@ -66,6 +73,7 @@ class Buffers {
 
   Case case_;
   BackwardArgs backward_;
+  bool arguments_are_the_cases_ = true;
   std::vector<std::int64_t> start_q_, start_k_;  ///< [b + 1] first physical rows; zeros in batch mode
   std::map<std::string, GuardedBuffer, std::less<>> inputs_, outputs_;
 };

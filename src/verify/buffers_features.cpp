@@ -89,6 +89,15 @@ void fill_mask(const Case& c, void* memory, const ScoreTensor& tensor, std::int6
                });
 }
 
+std::vector<std::byte> all_bytes(const std::map<std::string, GuardedBuffer, std::less<>>& buffers) {
+  std::vector<std::byte> bytes;
+  for (const auto& [name, buffer] : buffers) {
+    const auto raw = buffer.raw();
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void Buffers::make_bias_and_masks() {
@@ -216,13 +225,8 @@ bool Buffers::outputs_untouched() const {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte each) { return each == std::byte{0xFF}; });
 }
 
-std::vector<std::byte> Buffers::output_bytes() const {
-  std::vector<std::byte> bytes;
-  for (const auto& [name, buffer] : outputs_) {
-    const auto raw = buffer.raw();
-    bytes.insert(bytes.end(), raw.begin(), raw.end());
-  }
-  return bytes;
-}
+std::vector<std::byte> Buffers::output_bytes() const { return all_bytes(outputs_); }
+
+std::vector<std::byte> Buffers::input_bytes() const { return all_bytes(inputs_); }
 
 }  // namespace heed::verify

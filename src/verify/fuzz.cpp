@@ -89,7 +89,7 @@ class Search {
         if (options_.on_case) options_.on_case(number, c, job);
         ++cases_;
       }
-      Verdict verdict = run_case(c, target_, {.executor = executor});
+      Verdict verdict = run_case(c, target_, {.executor = executor, .references = options_.references});
       if (verdict.valid()) continue;
       const std::scoped_lock lock(mutex_);
       if (refused(verdict)) {

@@ -37,6 +37,7 @@ struct FuzzOptions {
   int jobs = 1;            ///< cases at once, each on a thread of its own
   /// What no kernel computes is counted, and is no failure: for a target that was told how to compute.
   bool may_refuse = false;
+  ReferenceCache* references = nullptr;  ///< as in JudgeOptions
   /// Called before each case, by one job after the other.
   std::function<void(std::int64_t number, const Case& c, int job)> on_case = {};
 };

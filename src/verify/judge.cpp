@@ -41,6 +41,12 @@ struct Reference {
   std::unique_ptr<oracle::Noise[]> noise;
   std::unique_ptr<std::byte[]> plain_o;
   std::unique_ptr<float[]> plain_lse;
+  std::size_t rows = 0, o_elements = 0, plain_o_bytes = 0;
+
+  std::size_t bytes() const {
+    return o_elements * sizeof(double) + plain_o_bytes +
+           rows * (sizeof(double) + sizeof(float) + sizeof(oracle::Noise));
+  }
 };
 
 /// Rows that see about as many keys.
@@ -77,7 +83,9 @@ class Judge {
   Judge(const Buffers& buffers, const JudgeOptions& options)
       : buffers_(buffers), case_(buffers.get_case()), args_(buffers.args()), choice_(case_, options.budget) {
     collect_rows();
-    compute_reference(options.executor);
+    const auto compute = [&] { return compute_reference(options.executor); };
+    reference_ = options.references == nullptr ? compute()
+                                               : options.references->get<Reference>(buffers, options.budget, compute);
   }
 
   Verdict verdict() {
@@ -114,17 +122,19 @@ class Judge {
     }
   }
 
-  void compute_reference(Executor* executor) {
+  std::shared_ptr<const Reference> compute_reference(Executor* executor) const {
     const std::int64_t d_v = case_.d_v, h = case_.h;
     const std::int64_t all_rows = case_.group() ? case_.total_q() : case_.b * case_.s_q[0];
-    const auto count = static_cast<std::size_t>(all_rows * h);
-    const auto elements = count * static_cast<std::size_t>(d_v);
+    auto result = std::make_shared<Reference>();
+    result->rows = static_cast<std::size_t>(all_rows * h);
+    result->o_elements = result->rows * static_cast<std::size_t>(d_v);
+    result->plain_o_bytes = result->o_elements * static_cast<std::size_t>(bits(args_.o.type) / 8);
     // Not initialised: of a large problem only the chosen rows are ever touched.
-    reference_.o.reset(new double[elements]);
-    reference_.lse.reset(new double[count]);
-    reference_.noise.reset(new oracle::Noise[count]);
-    reference_.plain_o.reset(new std::byte[elements * static_cast<std::size_t>(bits(args_.o.type) / 8)]);
-    reference_.plain_lse.reset(new float[count]);
+    result->o.reset(new double[result->o_elements]);
+    result->lse.reset(new double[result->rows]);
+    result->noise.reset(new oracle::Noise[result->rows]);
+    result->plain_o.reset(new std::byte[result->plain_o_bytes]);
+    result->plain_lse.reset(new float[result->rows]);
 
     const oracle::Options rows{
         .rows = [this](std::int64_t b, std::int64_t head, std::int64_t i) { return choice_.chosen(b, head, i); },
@@ -140,20 +150,21 @@ class Judge {
         args.lse = {lse, lse_type, {case_.b, h, case_.s_q[0]}, {case_.s_q[0] * h, 1, h}};
       }
     };
-    set_outputs(reference_.o.get(), f64, reference_.lse.get(), f64);
+    set_outputs(result->o.get(), f64, result->lse.get(), f64);
     const core::Sequences sequences(args);
     oracle::forward_with_noise(
         args, rows, [&](std::int64_t b, std::int64_t head, std::int64_t i, const oracle::Noise& noise) {
           const std::int64_t row = (case_.group() ? 0 : b * case_.s_q[0]) + sequences[b].q_row + i;
-          reference_.noise[static_cast<std::size_t>(row * h + head)] = noise;
+          result->noise[static_cast<std::size_t>(row * h + head)] = noise;
         });
-    set_outputs(reference_.plain_o.get(), args_.o.type, reference_.plain_lse.get(), f32);
+    set_outputs(result->plain_o.get(), args_.o.type, result->plain_lse.get(), f32);
     oracle::plain_forward(args, rows);
+    return result;
   }
 
   Bucket& bucket_of(const Row& row) { return buckets_[std::bit_width(static_cast<std::uint64_t>(row.keys))]; }
   double reference(const Row& row, std::int64_t e) const {
-    return reference_.o[static_cast<std::size_t>(row.index * case_.d_v + e)];
+    return reference_->o[static_cast<std::size_t>(row.index * case_.d_v + e)];
   }
 
   void measure_plain(const Row& row) {
@@ -162,17 +173,17 @@ class Judge {
     bucket.keys = std::max(bucket.keys, row.keys);
     for (std::int64_t e = 0; e < case_.d_v; ++e) {
       const double exact = reference(row, e);
-      const double plain = core::load(reference_.plain_o.get(), args_.o.type, row.index * case_.d_v + e);
+      const double plain = core::load(reference_->plain_o.get(), args_.o.type, row.index * case_.d_v + e);
       if (!std::isfinite(exact)) continue;
       bucket.largest = std::max(bucket.largest, std::abs(exact));
       if (std::isfinite(plain)) bucket.plain_error = std::max(bucket.plain_error, std::abs(plain - exact));
     }
     const auto index = static_cast<std::size_t>(row.index);
-    const double lse = reference_.lse[index], plain_lse = static_cast<double>(reference_.plain_lse[index]);
+    const double lse = reference_->lse[index], plain_lse = static_cast<double>(reference_->plain_lse[index]);
     if (std::isfinite(lse)) bucket.largest_lse = std::max(bucket.largest_lse, std::abs(lse));
     if (std::isfinite(lse) && std::isfinite(plain_lse))
       bucket.plain_lse_error = std::max(bucket.plain_lse_error, std::abs(plain_lse - lse));
-    const oracle::Noise& noise = reference_.noise[index];
+    const oracle::Noise& noise = reference_->noise[index];
     if (std::isfinite(noise.of_weights)) bucket.noise.of_weights = std::max(bucket.noise.of_weights, noise.of_weights);
     if (std::isfinite(noise.of_logits)) bucket.noise.of_logits = std::max(bucket.noise.of_logits, noise.of_logits);
   }
@@ -187,7 +198,7 @@ class Judge {
   }
 
   void compare_lse(const Row& row) {
-    const double exact = reference_.lse[static_cast<std::size_t>(row.index)];
+    const double exact = reference_->lse[static_cast<std::size_t>(row.index)];
     const double allowed = bucket_of(row).allowed_lse(case_, exact);
     comparison_.compare("lse", result_.lse, {row.b, row.h, row.i, -1}, exact, args_.lse, row.lse_at, allowed);
   }
@@ -212,7 +223,7 @@ class Judge {
   const ForwardArgs& args_;
   RowChoice choice_;
   std::vector<Row> rows_;
-  Reference reference_;
+  std::shared_ptr<const Reference> reference_;
   std::array<Bucket, 65> buckets_{};
   Verdict result_;
   Comparison comparison_{result_};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "verify/buffers.hpp"
+#include "verify/reference_cache.hpp"
 
 #include <cstdint>
 #include <string>
@@ -46,6 +47,7 @@ struct Verdict {
 struct JudgeOptions {
   Executor* executor = nullptr;  ///< for the oracle
   double budget = 4e9;  ///< multiplications that comparing all rows may cost; beyond it a choice of rows is compared
+  ReferenceCache* references = nullptr;  ///< where what the oracle says is kept; null: nowhere
 };
 
 /// Compares the outputs in `buffers` with the oracle, and looks for memory that should not have changed.

@@ -29,14 +29,25 @@ struct Reference {
   std::unique_ptr<double[]> exact, magnitude, spread;
   std::unique_ptr<std::byte[]> plain;
   DataType plain_type = DataType::f32;
+  std::size_t elements = 0;
 
   /// Not initialised: of a large problem only the chosen rows are ever touched.
   void make(const TensorView& view) {
-    std::size_t n = view.given() ? 1 : 0;
-    for (int i = 0; i < view.rank; ++i) n *= static_cast<std::size_t>(view.size(i));
-    for (auto* values : {&exact, &magnitude, &spread}) values->reset(new double[n]);
+    elements = view.given() ? 1 : 0;
+    for (int i = 0; i < view.rank; ++i) elements *= static_cast<std::size_t>(view.size(i));
+    for (auto* values : {&exact, &magnitude, &spread}) values->reset(new double[elements]);
     plain_type = view.type;
-    plain.reset(new std::byte[n * static_cast<std::size_t>(bits(plain_type) / 8)]);
+    plain.reset(new std::byte[plain_bytes()]);
+  }
+  std::size_t plain_bytes() const { return elements * static_cast<std::size_t>(bits(plain_type) / 8); }
+  std::size_t bytes() const { return 3 * elements * sizeof(double) + plain_bytes(); }
+};
+
+struct References {
+  Reference dq, dk, dv, dbias, dsink, dslopes;
+
+  std::size_t bytes() const {
+    return dq.bytes() + dk.bytes() + dv.bytes() + dbias.bytes() + dsink.bytes() + dslopes.bytes();
   }
 };
 
@@ -60,7 +71,10 @@ class BackwardJudge {
         args_(buffers.backward_args()),
         queries_(case_, options.budget / kCostOfGradients, RowChoice::Side::queries),
         keys_(case_, options.budget / kCostOfGradients, RowChoice::Side::keys) {
-    compute(options.executor);
+    const auto compute_them = [&] { return compute(options.executor); };
+    references_ = options.references == nullptr
+                      ? compute_them()
+                      : options.references->get<References>(buffers, options.budget, compute_them);
   }
 
   Verdict verdict() {
@@ -75,19 +89,20 @@ class BackwardJudge {
   }
 
  private:
-  void compute(Executor* executor) {
+  std::shared_ptr<const References> compute(Executor* executor) const {
     const oracle::BackwardOptions rows{
         .queries = [this](std::int64_t b, std::int64_t h, std::int64_t i) { return queries_.chosen(b, h, i); },
         .keys = [this](std::int64_t b, std::int64_t g, std::int64_t j) { return keys_.chosen(b, g, j); },
         .executor = executor};
     BackwardArgs args = args_;
     if (!queries_.all()) args.dbias = args.dslopes = args.dsink = {};
-    const std::array<std::pair<OutputView*, Reference*>, 6> outputs{{{&args.dq, &dq_},
-                                                                     {&args.dk, &dk_},
-                                                                     {&args.dv, &dv_},
-                                                                     {&args.dbias, &dbias_},
-                                                                     {&args.dsink, &dsink_},
-                                                                     {&args.dslopes, &dslopes_}}};
+    auto result = std::make_shared<References>();
+    const std::array<std::pair<OutputView*, Reference*>, 6> outputs{{{&args.dq, &result->dq},
+                                                                     {&args.dk, &result->dk},
+                                                                     {&args.dv, &result->dv},
+                                                                     {&args.dbias, &result->dbias},
+                                                                     {&args.dsink, &result->dsink},
+                                                                     {&args.dslopes, &result->dslopes}}};
     for (const auto& [view, reference] : outputs) reference->make(*view);
     const auto point_to = [&](auto memory, auto type) {
       for (const auto& [view, reference] : outputs) {
@@ -106,6 +121,7 @@ class BackwardJudge {
     oracle::backward_measure(args, rows, oracle::Measure::spread);
     point_to([](Reference& r) { return r.plain.get(); }, [](const Reference& r) { return r.plain_type; });
     oracle::plain_backward(args, rows);
+    return result;
   }
 
   static void make_dense(OutputView& view) {
@@ -152,9 +168,9 @@ class BackwardJudge {
         }
     }
     result_.rows_checked = static_cast<std::int64_t>(dq.size() + dk.size());
-    judge_rows("dq", args_.dq, dq_, dq, case_.d);
-    judge_rows("dk", args_.dk, dk_, dk, case_.d);
-    judge_rows("dv", args_.dv, dv_, dv, case_.d_v);
+    judge_rows("dq", args_.dq, references_->dq, dq, case_.d);
+    judge_rows("dk", args_.dk, references_->dk, dk, case_.d);
+    judge_rows("dv", args_.dv, references_->dv, dv, case_.d_v);
   }
 
   /// Of each key, how many queries see it.
@@ -187,7 +203,7 @@ class BackwardJudge {
       for (std::int64_t h = 0; h < sizes[1]; ++h)
         for (std::int64_t i = 0; i < sizes[2]; ++i, reference += sizes[3])
           rows.push_back({{b, h, i, 0}, steps.at(b, h, i, 0), reference, 1});
-    judge_rows("dbias", view, dbias_, rows, sizes[3]);
+    judge_rows("dbias", view, references_->dbias, rows, sizes[3]);
   }
 
   void judge_slopes() {
@@ -197,13 +213,13 @@ class BackwardJudge {
     for (std::int64_t b = 0; b < (view.rank == 2 ? case_.b : 1); ++b)
       for (std::int64_t h = 0; h < case_.h; ++h)
         rows.push_back({{b, h, 0, 0}, b * steps.batch + h * steps.head, b * case_.h + h, 1});
-    judge_rows("dslopes", view, dslopes_, rows, 1);
+    judge_rows("dslopes", view, references_->dslopes, rows, 1);
   }
 
   void judge_sink() {
     std::vector<Row> rows;
     for (std::int64_t h = 0; h < case_.h; ++h) rows.push_back({{0, h, 0, 0}, h * args_.dsink.stride(0), h, 1});
-    judge_rows("dsink", args_.dsink, dsink_, rows, 1);
+    judge_rows("dsink", args_.dsink, references_->dsink, rows, 1);
   }
 
   void judge_rows(const std::string& name, const OutputView& view, const Reference& reference,
@@ -267,7 +283,7 @@ class BackwardJudge {
   const Case& case_;
   const BackwardArgs& args_;
   RowChoice queries_, keys_;
-  Reference dq_, dk_, dv_, dbias_, dsink_, dslopes_;
+  std::shared_ptr<const References> references_;
   double largest_lse_ = 0;
   Verdict result_;
   Comparison comparison_{result_};

@@ -102,7 +102,7 @@ Target Target::of(Context& context, EngineChoice engine, Executor* executor, std
 
 Verdict run_case(const Case& c, const Target& target, JudgeOptions options) {
   if (options.executor == nullptr) options.executor = target.executor;
-  Buffers buffers(c, options.executor);
+  const Buffers buffers(c, options.executor);
   try {
     if (c.backward()) {
       target.backward(buffers, buffers.backward_args());

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace heed::conformance {
 namespace {
@@ -135,7 +136,7 @@ BACKWARD(museum_20_a_NaN_in_what_nobody_sees_reaches_no_gradient) {
         c.b = 1, c.s_q = {of_keys ? 40 : 170}, c.s_k = {of_keys ? 170 : 40};
         c.mask = of_keys ? Mask::causal_top_left() : Mask::causal();
         Buffers buffers(c);
-        const BackwardArgs& args = buffers.backward_args();
+        const BackwardArgs& args = std::as_const(buffers).backward_args();
         const TensorView& view = tensor == 0   ? args.forward.q
                                  : tensor == 1 ? args.d_o
                                  : tensor == 2 ? args.forward.k
@@ -155,7 +156,7 @@ BACKWARD(museum_20_a_NaN_in_a_hidden_pair_reaches_no_gradient_of_the_others) {
         c.b = 1, c.s_q = {70}, c.s_k = {70};
         c.mask = Mask::causal();
         Buffers buffers(c);
-        const BackwardArgs& args = buffers.backward_args();
+        const BackwardArgs& args = std::as_const(buffers).backward_args();
         const TensorView& view = tensor == 0   ? args.forward.q
                                  : tensor == 1 ? args.d_o
                                  : tensor == 2 ? args.forward.k
@@ -481,8 +482,9 @@ BACKWARD(random_problems_have_the_right_gradients) {
   const auto last = std::find_if(engines().rbegin(), engines().rend(), same_engine);
   const bool best = on_gpu() || GetParam().name == last->name;
   const std::int64_t cases = (best ? 1000 : 250) / sweep_step(5);
-  const verify::FuzzResult result =
-      verify::fuzz(target(), {.operation = Operation::backward, .seed = 21, .cases = cases, .most_failures = 3});
+  const verify::FuzzResult result = verify::fuzz(
+      target(),
+      {.operation = Operation::backward, .seed = 21, .cases = cases, .most_failures = 3, .references = &references()});
   for (const verify::FuzzFailure& failure : result.failures) ADD_FAILURE() << failure.to_string();
 }
 

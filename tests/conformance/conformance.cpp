@@ -22,6 +22,9 @@ std::map<std::string, Running>& running() {
   return map;
 }
 
+/// Of one test, which is run on one engine after the other; some tests have hundreds of cases.
+constexpr std::size_t kMostReferenceBytes = std::size_t{512} << 20;
+
 Running& running(const Engine& engine) {
   Running& found = running()[engine.name];
   if (found.context == nullptr) {
@@ -41,16 +44,29 @@ std::vector<Engine>& engines() {
 void Conformance::SetUpTestSuite() {}
 void Conformance::TearDownTestSuite() { running().clear(); }
 
+void Conformance::SetUp() {
+  static std::string sentence;
+  std::string now = sentence_of(*testing::UnitTest::GetInstance()->current_test_info());
+  if (now == sentence) return;
+  sentence = std::move(now);
+  references().clear();
+}
+
 Context& Conformance::context() const { return *running(GetParam()).context; }
 
 verify::Target Conformance::target(Executor* executor) const {
   return executor == nullptr ? running(GetParam()).target : verify::Target::of(context(), GetParam().choice, executor);
 }
 
+verify::ReferenceCache& Conformance::references() {
+  static verify::ReferenceCache cache(kMostReferenceBytes);
+  return cache;
+}
+
 bool Conformance::on_gpu() const { return GetParam().choice == EngineChoice::cuda; }
 
 void Conformance::expect_matches_oracle(const Case& c) const {
-  const verify::Verdict verdict = verify::run_case(c, target());
+  const verify::Verdict verdict = verify::run_case(c, target(), {.references = &references()});
   EXPECT_TRUE(verdict.valid()) << verdict.to_string() << "\n  " << c.to_command();
 }
 
@@ -60,7 +76,8 @@ void Conformance::expect_matches_oracle(const Buffers& buffers, const std::strin
   } else {
     target().forward(buffers, buffers.args());
   }
-  const verify::Verdict verdict = verify::judge(buffers, {.executor = &context().executor()});
+  const verify::Verdict verdict =
+      verify::judge(buffers, {.executor = &context().executor(), .references = &references()});
   EXPECT_TRUE(verdict.valid()) << what << ": " << verdict.to_string() << "\n  " << buffers.get_case().to_command();
 }
 
@@ -129,6 +146,11 @@ std::vector<Case> various_cases() {
     c.sink = SinkInit::normal, c.soft_cap = 10;
   });
   return cases;
+}
+
+std::string sentence_of(const testing::TestInfo& test) {
+  const std::string full = std::string(test.test_suite_name()) + "." + test.name();
+  return test.value_param() == nullptr ? full : full.substr(0, full.rfind('/'));
 }
 
 bool small_scale() {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace heed::conformance {
@@ -27,11 +28,14 @@ class Conformance : public testing::TestWithParam<Engine> {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
+  void SetUp() override;
 
   Context& context() const;
   verify::Target target(Executor* executor = nullptr) const;
   /// True when the engine computes in GPU memory.
   bool on_gpu() const;
+  /// What the oracle said of this test's cases, on whichever engine it was asked first.
+  static verify::ReferenceCache& references();
 
   /// Runs the case and compares it with the oracle; says the command line when it is not right.
   void expect_matches_oracle(const Case& c) const;
@@ -52,6 +56,9 @@ Case small();
 
 /// Cases that take different ways through an engine.
 std::vector<Case> various_cases();
+
+/// The name of a test without the engine.
+std::string sentence_of(const testing::TestInfo& test);
 
 /// True under HEED_TEST_SCALE=small.
 bool small_scale();

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace heed::conformance {
 namespace {
@@ -63,7 +64,7 @@ CONFORMANCE(museum_02_blocks_of_minus_infinity_before_between_and_behind_visible
           Buffers buffers(c);
           for (std::int64_t i = 0; i < s_q; ++i)
             for (std::int64_t j = from; j < to; ++j)
-              if (i != 1) set(buffers.args().bias, i, j, -INFINITY);  // row 1 stays as it is
+              if (i != 1) set(std::as_const(buffers).args().bias, i, j, -INFINITY);  // row 1 stays as it is
           buffers.remember_inputs();
           expect_matches_oracle(buffers, "keys " + std::to_string(from) + " to " + std::to_string(to) + " are hidden");
         }
@@ -275,7 +276,8 @@ CONFORMANCE(museum_20_a_NaN_in_visible_input_reaches_the_result) {
         c.type = type;
         c.b = 1, c.s_q = {s_q}, c.s_k = {100};
         Buffers buffers(c);
-        const TensorView& view = tensor == 0 ? buffers.args().q : tensor == 1 ? buffers.args().k : buffers.args().v;
+        const ForwardArgs& args = std::as_const(buffers).args();
+        const TensorView& view = tensor == 0 ? args.q : tensor == 1 ? args.k : args.v;
         const std::int64_t row = tensor == 0 ? 0 : 67;
         core::store(const_cast<void*>(view.data), type, row * view.stride(1) + view.stride(2) + 3, NAN);
         buffers.remember_inputs();
@@ -292,7 +294,8 @@ CONFORMANCE(museum_20_a_NaN_in_a_hidden_key_reaches_no_result) {
         c.b = 1, c.s_q = {s_q}, c.s_k = {100};
         c.mask = Mask::causal_top_left();
         Buffers buffers(c);
-        const TensorView& view = tensor == 1 ? buffers.args().k : buffers.args().v;
+        const ForwardArgs& args = std::as_const(buffers).args();
+        const TensorView& view = tensor == 1 ? args.k : args.v;
         for (const std::int64_t key : {1, 67})
           core::store(const_cast<void*>(view.data), type, key * view.stride(1) + view.stride(2) + 3, NAN);
         buffers.remember_inputs();

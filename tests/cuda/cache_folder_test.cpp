@@ -30,13 +30,16 @@ TEST_F(CacheFolderTest, lists_what_it_holds_and_what_is_damaged) {
   jit.get(kernel, "sm_80");
   put(folder.path() / "cache" / "x.kernel", "damaged");
   put(folder.path() / "cache" / "not ours", "");
-  const auto list = CacheFolder(folder.path() / "cache").list();
+  const CacheFolder cache(folder.path() / "cache");
+  const auto list = cache.list();
   ASSERT_EQ(list.size(), 3u);
   EXPECT_EQ(list[0].entry->arch, "sm_80");
   EXPECT_EQ(list[1].entry->arch, "sm_90a");
   EXPECT_EQ(list[1].entry->kernel, "example");
   EXPECT_FALSE(list[2].entry);
   EXPECT_EQ(list[2].bytes, 7u);
+  EXPECT_EQ(cache.count().files, 3u);
+  EXPECT_EQ(cache.count().bytes, list[0].bytes + list[1].bytes + 7);
 }
 
 TEST_F(CacheFolderTest, clearing_removes_what_heed_has_written_and_nothing_else) {
@@ -49,9 +52,10 @@ TEST_F(CacheFolderTest, clearing_removes_what_heed_has_written_and_nothing_else)
   EXPECT_THAT(files_in(cache), ::testing::ElementsAre(cache / "not ours"));
 }
 
-TEST_F(CacheFolderTest, that_is_missing_lists_and_clears_nothing) {
+TEST_F(CacheFolderTest, that_is_missing_lists_counts_and_clears_nothing) {
   CacheFolder missing(folder.path() / "no/such");
   EXPECT_TRUE(missing.list().empty());
+  EXPECT_EQ(missing.count().files, 0u);
   EXPECT_EQ(missing.clear().files, 0u);
 }
 

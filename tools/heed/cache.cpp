@@ -78,7 +78,7 @@ int list_kernels(const CacheFolder& folder, const Arguments& arguments) {
 }
 
 int clear(CacheFolder& folder) {
-  const CacheFolder::Cleared cleared = folder.clear();
+  const CacheFolder::Files cleared = folder.clear();
   fmt::print("removed {} file{}, {}, from {}\n", cleared.files, cleared.files == 1 ? "" : "s", size_text(cleared.bytes),
              folder.path().string());
   return kValid;

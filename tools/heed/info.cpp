@@ -32,15 +32,7 @@ nlohmann::ordered_json versions() {
 /// The cache folder, and how much is in it.
 struct Cached {
   std::filesystem::path folder = cuda::default_cache_folder();
-  std::size_t kernels = 0;
-  std::uint64_t bytes = 0;
-
-  Cached() {
-    for (const auto& each : cuda::CacheFolder(folder).list()) {
-      ++kernels;
-      bytes += each.bytes;
-    }
-  }
+  cuda::CacheFolder::Files kernels = cuda::CacheFolder(folder).count();
 };
 
 /// Whose measurements kernels are chosen by.
@@ -73,7 +65,8 @@ nlohmann::ordered_json cuda_json() {
                    {"path", nvrtc != nullptr ? nvrtc->path() : ""},
                    {"missing", cuda::Nvrtc::missing()}};
   const Cached cached;
-  json["cache"] = {{"folder", cached.folder.string()}, {"kernels", cached.kernels}, {"bytes", cached.bytes}};
+  json["cache"] = {
+      {"folder", cached.folder.string()}, {"kernels", cached.kernels.files}, {"bytes", cached.kernels.bytes}};
   json["tuning"] = tuning_text();
   return json;
 }
@@ -93,8 +86,8 @@ void print_cuda(const Line& line) {
   const Cached cached;
   line("cache", cached.folder.empty()
                     ? "none: HEED_CACHE_DIR, XDG_CACHE_HOME and HOME are not set; compiled kernels stay in memory"
-                    : fmt::format("{} kernels, {:.1f} MB in {}", cached.kernels,
-                                  static_cast<double>(cached.bytes) / 1e6, cached.folder.string()));
+                    : fmt::format("{} kernels, {:.1f} MB in {}", cached.kernels.files,
+                                  static_cast<double>(cached.kernels.bytes) / 1e6, cached.folder.string()));
   line("tuning", tuning_text());
 }
 
