@@ -117,6 +117,7 @@ def test_import_says_when_the_folder_cannot_be_written(refused, ok, cache, tmp_p
     (["clear", "-filter=x"], "-filter : clear does not take it"),
     (["ls", "-j4"], "-j : ls does not take it"),
     (["prewarm", "-profile=x"], "flash, inference, all"),
+    (["prewarm", "-sm=90", "-filter=d3000"], "no kernel of profile all matches"),
     (["prewarm", "-sm=75"], "from 80 on"),
     (["prewarm", "-sm=90,"], "from 80 on"),
     (["prewarm", "-sm=90", "-j=-1"], "-j"),
@@ -134,12 +135,18 @@ def test_an_empty_cache_cannot_be_exported(refused, tmp_path):
 
 @not_when_instrumented
 def test_prewarm_says_what_it_did(heed, tmp_path):
-    done = heed("cache", "prewarm", "-sm=90", "-profile=flash", "-j2", env=where(tmp_path / "cache"), timeout=600)
+    done = heed("cache", "prewarm", "-sm=90", "-profile=flash", "-filter=bf16_d64*sm_90", "-j2",
+                env=where(tmp_path / "cache"), timeout=600)  # fmt: skip
     if done.returncode == UNSUPPORTED:
         pytest.skip(done.stderr)
     assert done.returncode == VALID, done.stderr
     assert "of profile flash for sm 90" in done.stdout
     assert " 0 failed" in done.stdout
+    kernels = int(done.stdout.split()[1])
+    assert 10 <= kernels < 40
+    listed = json.loads(heed("cache", "ls", "--json", env=where(tmp_path / "cache")).stdout)["kernels"]
+    assert len(listed) == kernels
+    assert all("_bf16_d64" in each["kernel"] for each in listed)
 
 
 def test_prewarm_refuses_a_folder_that_cannot_be_written(refused):

@@ -126,7 +126,7 @@ int run_cache(const Words& words) {
   arguments.positional("ls|clear|prewarm|export FILE|import FILE", 1, 2);
   arguments.group("Where");
   arguments.option("dir", cuda::default_cache_folder().string(), "the folder; the preset follows HEED_CACHE_DIR");
-  arguments.group("Which (ls, export)");
+  arguments.group("Which (ls, export, prewarm)");
   arguments.option("filter", "", "those whose name or architecture matches this glob: 'd128*sm_90*'");
   arguments.group("Compiling ahead (prewarm)");
   declare_prewarm(arguments);
@@ -135,6 +135,7 @@ int run_cache(const Words& words) {
   arguments.footer(R"(Examples
   heed cache ls
   heed cache prewarm --profile=flash -j8
+  heed cache prewarm --profile=flash -filter='bf16_d128'   those of one type and head dim
   heed cache export kernels.pack
   heed cache import kernels.pack
   HEED_KERNEL_PACK=kernels.pack heed fwd -engine=cuda
@@ -155,7 +156,7 @@ int run_cache(const Words& words) {
     if (arguments.given(key) && std::find(those.begin(), those.end(), action) == those.end())
       throw UsageError(fmt::format("-{} : {} does not take it; {} does.", key, action, *those.begin()));
   };
-  only_for("filter", {"ls", "export"});
+  only_for("filter", {"ls", "export", "prewarm"});
   only_for("json", {"ls"});
   for (const char* key : {"profile", "sm", "j"}) only_for(key, {"prewarm"});
   if (arguments.text("dir").empty())

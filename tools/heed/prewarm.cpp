@@ -3,6 +3,7 @@
 #include "cuda/device.hpp"
 #include "cuda/kernel_list.hpp"
 #include "cuda/nvrtc.hpp"
+#include "dispatch/glob.hpp"
 #include "heed/parallel_compile.hpp"
 
 #include <heed/error.hpp>
@@ -60,6 +61,16 @@ int prewarm(const std::filesystem::path& folder, const Arguments& arguments) {
   std::vector<cuda::ListedKernel> kernels;
   for (const int sm : sms)
     for (auto& each : cuda::all_kernel_sources(arguments.text("profile"), sm)) kernels.push_back(std::move(each));
+  if (const std::string& filter = arguments.text("filter"); !filter.empty()) {
+    std::erase_if(kernels, [&](const cuda::ListedKernel& each) {
+      return !dispatch::glob_search(filter, each.source.name + " " + each.arch);
+    });
+    if (kernels.empty())
+      throw UsageError(
+          fmt::format("-filter={} : no kernel of profile {} matches; their names are like "
+                      "hopper_fwd_bf16_d128_128_192x64_causal.",
+                      filter, arguments.text("profile")));
+  }
 
   auto options = cuda::JitOptions::from_environment();
   options.cache_folder = folder;
