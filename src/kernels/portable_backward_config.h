@@ -175,10 +175,10 @@ constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, int m
   };
   // What is read from shared memory serves more products in larger blocks; with three stages nobody waits twice a
   // block.
-  constexpr Choice kChoices[] = {{128, 2}, {64, 3}, {64, 2}, {32, 2}, {32, 1}};
+  constexpr Choice kChoices[] = {{128, 2}, {64, 3}, {64, 2}, {64, 1}, {32, 2}, {32, 1}};
   const bool narrow = c.d <= 64 && c.d_v <= 64;
   c.warps = 8;
-  c.warp_rows = 16;
+  c.warp_rows = c.d > 128 || c.d_v > 128 ? 8 : 16;  // 64 or 128 keys
   for (const Choice& choice : kChoices) {
     if (choice.block == 128 && !(narrow && c.features.weight() == 0)) continue;
     c.block = c.step = choice.block;

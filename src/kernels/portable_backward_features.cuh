@@ -9,8 +9,8 @@
 
 namespace heed::kernels {
 
-/// The first place of a sequence's rows in row_lse, row_dot, row_part and dq_sum, a multiple of 16. Group mode: each has
-/// up to 16 more than its rows fill.
+/// The first place of a sequence's rows in row_lse, row_dot, row_part and dq_sum, a multiple of 16. Group mode: each
+/// has up to 16 more than its rows fill.
 HEED_DEVICE i64 row_start(const ForwardParams& p, const Sequence& q, int b) {
   return 16 * (p.start_q.data ? i64(q.q_row) / 16 + b : i64(b) * ((p.s_q + 15) / 16));
 }

@@ -85,7 +85,6 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
   TileState* const state = reinterpret_cast<TileState*>(heed_shared + (state_at - k_at));
   const u32 thread = threadIdx.x;
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
-  const int sum_key = warp / kColumnWarps * 32, sum_column = warp % kColumnWarps;  // of dK and dV
 
   i64 tile = blockIdx.x;
 #pragma unroll 1
@@ -215,7 +214,9 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         close_copies();
       }
 
+      const int sum_warp = int(fresh(warp)), sum_key = sum_warp / kColumnWarps * 32;
       if (sees<F>(tile_state_at(state_at), here.row, kBlock, sum_key, 32)) {
+        const int sum_column = sum_warp % kColumnWarps;
         add_stored_product<T, Stored::by_depth, kTile, kDv, kBlock, kColumnWarps>(
             dv, stored_first<Stored::by_depth, kTile>(p_at, sum_key, lane),
             columns_first<kDv>(do_at, sum_column, lane));
@@ -258,7 +259,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
     }
 
     const TileState t = tile_state_at(state_at);
-    const int own_key = t.first_key + sum_key;
+    const int sum_key = warp / kColumnWarps * 32, sum_column = warp % kColumnWarps, own_key = t.first_key + sum_key;
     u32 careful = 0;
     if constexpr (F.hides()) {
 #pragma unroll

@@ -86,9 +86,16 @@ TEST(PortableBackwardConfig, computes_all_gradients_together_where_memory_allows
   for (const int d : {1, 32, 64, 80, 96, 128})
     for (const int d_v : {1, 64, 96, 128})
       for (const int shared_bytes : {kAmpere, kHopper}) EXPECT_TRUE(together(d, d_v, shared_bytes)) << d << " " << d_v;
+  for (const int shared_bytes : {kAmpere, kHopper}) {
+    EXPECT_TRUE(together(192, 128, shared_bytes));
+    EXPECT_TRUE(together(256, 256, shared_bytes));
+  }
   EXPECT_TRUE(together(64, 64, kLeast));
   EXPECT_TRUE(together(128, 128, kLeast));
+  EXPECT_TRUE(together(192, 192, kLeast));
   EXPECT_FALSE(together(96, 96, kLeast));
+  EXPECT_FALSE(together(256, 256, kLeast));
+  EXPECT_FALSE(together(256, 96, kHopper));
   EXPECT_FALSE(together(512, 64, kHopper));
   EXPECT_FALSE(computed_together({Element::f32, Element::f16, Element::f16, 64, 64, 16}, {}, kHopper));
   EXPECT_EQ(config(64, 64, {}, kAmpere).block, 128);
@@ -96,6 +103,7 @@ TEST(PortableBackwardConfig, computes_all_gradients_together_where_memory_allows
   EXPECT_EQ(config(128, 128, {}, kHopper).stages, 3);
   EXPECT_EQ(config(128, 128, {}, kAmpere).stages, 2);
   EXPECT_EQ(config(128, 128, {}, kLeast).block, 32);
+  EXPECT_EQ(config(256, 256, {}, kHopper).tile(), 64);
 }
 
 TEST(PortableBackwardConfig, says_which_limit_it_breaks) {

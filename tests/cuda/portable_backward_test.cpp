@@ -32,6 +32,7 @@ std::vector<kernels::BackwardPart> parts(const Problem& p) {
 TEST(PortableBackward, has_a_step_for_what_is_asked_and_no_other) {
   using enum kernels::BackwardPart;
   EXPECT_THAT(parts(problem()), testing::ElementsAre(rows, together, gather));
+  EXPECT_THAT(parts(problem().head_dims(256)), testing::ElementsAre(rows, together, gather));
   const BiasSpec bias32{DataType::f32, {.head = true}};
   EXPECT_THAT(parts(problem().bias(bias32)), testing::ElementsAre(rows, together, gather));
   EXPECT_THAT(parts(problem().bias(bias32).dbias(DataType::f32)), testing::ElementsAre(rows, together, gather, bias));
