@@ -124,7 +124,8 @@ HEED_DEVICE u32 columns_first(u32 x_at, int warp_column, u32 lane_index) {
 template <class T, Stored kStored, int kTile, int kColumns, int kDepth, int kWarps, int kM, int kR>
 HEED_DEVICE void add_stored_product(float (&sums)[kM][kR], u32 weights_first, u32 x_first) {
   static_assert(kR / 8 * kWarps * 16 == kColumns && kM <= 2);
-  constexpr int kUnroll = kColumns > 192 ? 2 : kDepth / 16;  // more would be loaded ahead than registers hold
+  // dQ beside the widest dK and dV: more would be loaded ahead than registers hold.
+  constexpr int kUnroll = kStored == Stored::by_row && kColumns > 192 ? 1 : kDepth / 16;
 #pragma unroll kUnroll
   for (int step = 0; step < kDepth / 16; ++step) {
     u32 a[kM][4];
