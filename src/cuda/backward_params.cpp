@@ -1,6 +1,7 @@
 #include "cuda/backward_params.hpp"
 
 #include "core/backward_args.hpp"
+#include "core/ceil_div.hpp"
 #include "core/sequences.hpp"
 #include "cuda/engine_state.hpp"
 #include "cuda/forward_params.hpp"
@@ -24,7 +25,9 @@ int bias_size(const TensorView& view, int dimension) {
 }  // namespace
 
 std::int64_t packed_row_space(const Problem& problem) {
-  return problem.mode() == Mode::group ? problem.total_q() : problem.batch() * problem.s_q();
+  constexpr std::int64_t kRows = 16;
+  if (problem.mode() == Mode::group) return kRows * (problem.total_q() / kRows + problem.batch());
+  return kRows * problem.batch() * core::ceil_div(problem.s_q(), kRows);
 }
 
 BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspaceNeeds& needs) {

@@ -24,7 +24,8 @@ struct BackwardWorkspaceNeeds {
 /// The first kCounterBytes are left alone.
 BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspaceNeeds& needs);
 
-/// The rows of q one behind the other, with no room between: total_q in group mode, else b * s_q.
+/// The portable family's row_space: the rows of q one behind the other, every sequence from a multiple of 16 on. What
+/// its kernels make of it is row_start of kernels/portable_backward_features.cuh.
 std::int64_t packed_row_space(const Problem& problem);
 
 /// What the kernels are told when they run; the schedule is left to the family.

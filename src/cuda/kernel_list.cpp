@@ -102,7 +102,7 @@ std::vector<Problem> everything() {
   return list;
 }
 
-/// Gradients of the features come with them.
+/// Gradients of the features come with them, and without; the same bits in every run are asked for, and are not.
 std::vector<Problem> everything_backward() {
   const std::vector<Problem> plain = training(Problem::backward());
   std::vector<Problem> list = plain;
@@ -110,10 +110,13 @@ std::vector<Problem> everything_backward() {
   add_changed(list, plain, [](Problem p) { return p.sink(true); });
   add_changed(list, plain, [](Problem p) { return p.soft_cap(30); });
   add_features(list, plain);
+  const std::vector<Problem> without = list;
   for (Problem& problem : list) {
     if (problem.bias()) problem.dbias(problem.bias()->type);
     problem.dslopes(problem.alibi() != Alibi::none).dsink(problem.sink());
   }
+  list.insert(list.end(), without.begin(), without.end());
+  add_changed(list, without, [](Problem p) { return p.deterministic(true); });
   return list;
 }
 

@@ -21,8 +21,8 @@ constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
-constexpr std::array<std::string_view, 7> kBackwardParts{"rows",    "keys_values", "values", "keys",
-                                                         "queries", "bias",        "sums"};
+constexpr std::array<std::string_view, 9> kBackwardParts{"rows", "together", "gather", "keys_values", "values",
+                                                         "keys", "queries",  "bias",   "sums"};
 
 template <class Enum, std::size_t N>
 std::string_view text(const std::array<std::string_view, N>& names, Enum value) {
@@ -185,9 +185,9 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
   // Three kernels compute the parts of one file each, two those of another.
   const std::string_view entry = c.owns_keys() ? "keys" : text(kBackwardParts, c.part);
   const std::string_view file = c.part == kernels::BackwardPart::sums ? "rows" : entry;
-  const std::string head_dims = c.d_v == 0 ? ""
-                                : c.d == 0 ? fmt::format("_d{}", c.d_v)
-                                           : fmt::format("_d{}_{}", c.d, c.d_v);
+  const std::string head_dims = c.d == 0 && c.d_v == 0   ? ""
+                                : c.d == 0 || c.d_v == 0 ? fmt::format("_d{}", c.d + c.d_v)
+                                                         : fmt::format("_d{}_{}", c.d, c.d_v);
   return {fmt::format("portable_bwd_{}_{}{}{}_{}x{}{}{}", text(kBackwardParts, c.part), text(kElements, c.input),
                       c.type == c.input ? "" : "_accurate", head_dims, c.tile(), c.block,
                       c.row_bytes == 16 ? "" : fmt::format("_by{}", c.row_bytes), suffix(c.features)),

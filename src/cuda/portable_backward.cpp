@@ -26,7 +26,7 @@ using kernels::PortableBackwardConfig;
 
 constexpr std::int64_t kMaxHeadDim = 1024;
 
-/// dQ is summed in f32 registers: what dq_accumulation allows makes no difference.
+/// dQ is summed in f32: what dq_accumulation allows makes no difference.
 constexpr BackwardSignature signature(dispatch::Set<DataType> types, dispatch::Set<Math> math) {
   return {.types = types,
           .d = up_to(kMaxHeadDim),
@@ -37,12 +37,13 @@ constexpr BackwardSignature signature(dispatch::Set<DataType> types, dispatch::S
 }
 
 constexpr std::array kSpecs{
-    BackwardKernelSpec{"portable_bwd_16bit", signature({DataType::f16, DataType::bf16}, {Math::fast}),
-                       BackwardAlgorithm{.arch = Sm{80},
-                                         .unit = MathUnit::mma,
-                                         .tile_q = 128,
-                                         .tile_k = 128,
-                                         .notes = "an owner for every gradient; any stride and address"}},
+    BackwardKernelSpec{
+        "portable_bwd_16bit", signature({DataType::f16, DataType::bf16}, {Math::fast}),
+        BackwardAlgorithm{.arch = Sm{80},
+                          .unit = MathUnit::mma,
+                          .tile_q = 128,
+                          .tile_k = 128,
+                          .notes = "five products where dQ may be added up in any order; any stride and address"}},
     BackwardKernelSpec{"portable_bwd_accurate", signature({DataType::f16, DataType::bf16}, {Math::accurate}),
                        BackwardAlgorithm{.arch = Sm{80},
                                          .unit = MathUnit::f32_fma,
@@ -79,10 +80,21 @@ kernels::Element product_type(const Problem& problem) {
   return problem.math() == Math::accurate || !one_type ? kernels::Element::f32 : element_of(problem.type());
 }
 
+/// Whether tiles of keys may add to dQ in memory, in any order. With few rows blocks would be empty for the most part,
+/// and who owns a row of dQ sums up its part of dSlopes, too.
+bool adds_up_dq(const Problem& problem) {
+  constexpr std::int64_t kFewRows = 64;
+  return !problem.deterministic() && !problem.dslopes() && problem.s_q() >= kFewRows;
+}
+
 std::string_view purpose(BackwardPart part) {
   switch (part) {
     case BackwardPart::rows:
       return "LSE and D of rows";
+    case BackwardPart::together:
+      return "dK, dV and the sum of dQ";
+    case BackwardPart::gather:
+      return "dQ from its sum";
     case BackwardPart::keys_values:
       return "dK and dV";
     case BackwardPart::values:
@@ -99,6 +111,16 @@ std::string_view purpose(BackwardPart part) {
   return "";
 }
 
+/// Heads whose tiles of keys go together under a right mask, the longest first: some 700 tiles, and sections of one
+/// size, for in a small last one the longest tiles would come too late. Of all heads, Q, dO and dQ would not stay in
+/// the second-level cache.
+int section(std::int64_t key_tiles, std::int64_t heads) {
+  constexpr std::int64_t kTiles = 700;
+  const std::int64_t most = std::max<std::int64_t>(kTiles / std::max<std::int64_t>(key_tiles, 1), 1);
+  const std::int64_t sections = std::max<std::int64_t>(ceil_div(heads, most), 1);
+  return static_cast<int>(std::min<std::int64_t>(ceil_div(heads, sections), std::numeric_limits<int>::max()));
+}
+
 /// The CTAs that a step has work for. Sets p's schedule.
 std::int64_t tiles(const PortableBackwardConfig& c, const Problem& problem, kernels::BackwardParams& p) {
   const kernels::ForwardParams& f = p.forward;
@@ -106,9 +128,14 @@ std::int64_t tiles(const PortableBackwardConfig& c, const Problem& problem, kern
   const std::int64_t rows = ceil_div(f.longest_q, c.tile()), keys = ceil_div(f.longest_k, c.tile());
   switch (c.part) {
     case BackwardPart::rows:
+    case BackwardPart::gather:
     case BackwardPart::queries:
       p.forward.row_tiles = static_cast<int>(rows);
-      return rows * f.heads * f.batch * (c.part == BackwardPart::rows ? 1 : passes(f.d));
+      return rows * f.heads * f.batch * (c.part == BackwardPart::queries ? passes(f.d) : 1);
+    case BackwardPart::together:
+      p.forward.row_tiles = static_cast<int>(keys);
+      p.forward.section = section(keys, problem.heads_k() * f.batch);
+      return keys * problem.heads_k() * f.batch;
     case BackwardPart::keys_values:
     case BackwardPart::values:
     case BackwardPart::keys:
@@ -128,11 +155,13 @@ class PortableBackward final : public CudaBackwardKernel {
   PortableBackward(const BackwardKernelSpec& spec, std::shared_ptr<EngineState> state)
       : CudaBackwardKernel(spec, std::move(state)) {}
 
-  /// Seven products: the scores are computed for keys and for queries.
+  /// Seven products where the scores are computed for keys and for queries, else five, in more launches.
   double expected_seconds(const Problem& problem) const override {
     const double rate = product_type(problem) == kernels::Element::f32 ? 25e12 : 250e12;
-    const double columns = static_cast<double>(4 * problem.d() + 3 * problem.d_v());
-    return 12e-6 + 2 * expected_pairs(problem) * columns / rate;
+    const double pairs = 2 * expected_pairs(problem), d = static_cast<double>(problem.d()),
+                 d_v = static_cast<double>(problem.d_v());
+    const bool together = PortableBackwardConfigs(problem, max_shared_bytes()).dq_sum_columns() > 0;
+    return together ? 20e-6 + pairs * (3 * d + 2 * d_v) / rate : 12e-6 + pairs * (4 * d + 3 * d_v) / rate;
   }
 
   std::vector<Step> steps(const Problem& problem, const Device& device) const override {
@@ -146,15 +175,18 @@ class PortableBackward final : public CudaBackwardKernel {
 
  private:
   BackwardWorkspace workspace(const Problem& problem) const override {
-    return divide_workspace(problem, {.row_space = packed_row_space(problem)});
+    const std::int64_t rows = packed_row_space(problem);
+    const std::int64_t columns = PortableBackwardConfigs(problem, max_shared_bytes()).dq_sum_columns();
+    return divide_workspace(problem, {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * columns});
   }
+
+  int max_shared_bytes() const { return has_state() ? state().device.max_shared_memory : 0; }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
     kernels::BackwardParams p = backward_params(call, workspace(call.problem));
     void* parameters[] = {&p};
     std::size_t step = 0;
-    for (const PortableBackwardConfig& config :
-         PortableBackwardConfigs(call.problem, state().device.max_shared_memory)) {
+    for (const PortableBackwardConfig& config : PortableBackwardConfigs(call.problem, max_shared_bytes())) {
       const LoadedKernel& kernel = *compiled.kernels.at(step++);
       const std::int64_t count = tiles(config, call.problem, p);
       if (count == 0) continue;
@@ -185,13 +217,19 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max
     list_[count_++] = config;
   };
   add(BackwardPart::rows);
-  if (kernels::keys_and_values_together(types, features)) {
-    add(BackwardPart::keys_values);
+  if (adds_up_dq(problem) && kernels::computed_together(types, features, max_shared_bytes)) {
+    list_.front().d = kernels::head_tile(types.d);
+    add(BackwardPart::together);
+    add(BackwardPart::gather);
   } else {
-    add(BackwardPart::values);
-    add(BackwardPart::keys);
+    if (kernels::keys_and_values_together(types, features)) {
+      add(BackwardPart::keys_values);
+    } else {
+      add(BackwardPart::values);
+      add(BackwardPart::keys);
+    }
+    add(BackwardPart::queries);
   }
-  add(BackwardPart::queries);
   if (problem.dbias()) add(BackwardPart::bias);
   if (problem.dsink() || problem.dslopes()) add(BackwardPart::sums);
 }

@@ -18,6 +18,9 @@ class PortableBackwardConfigs {
   const kernels::PortableBackwardConfig* begin() const { return list_.data(); }
   const kernels::PortableBackwardConfig* end() const { return list_.data() + count_; }
 
+  /// The columns of the sum of dQ in memory; 0: none.
+  int dq_sum_columns() const { return list_.front().d; }
+
  private:
   static constexpr std::size_t kMost = 6;  ///< rows, dV, dK, dQ, dBias, sums
   std::array<kernels::PortableBackwardConfig, kMost> list_{};

@@ -32,9 +32,9 @@ struct BackwardParams {
   long long d_sink_step;
 
   // Workspace. Row i of sequence b has the place row_start(b) + i of a head's `row_space` places.
-  float* row_lse;   ///< [h, row_space] in log2 units; +inf where a row has no probability
-  float* row_dot;   ///< [h, row_space] D
-  float* dq_sum;    ///< [h, row_space, d] the sum of dQ in f32 where several blocks add to it
+  float* row_lse;  ///< [h, row_space] in log2 units; +inf where a row has no probability
+  float* row_dot;  ///< [h, row_space] D
+  float* dq_sum;   ///< [h, row_space, d] the sum of dQ in f32 where several blocks add to it, in the kernels' own order
   float* row_part;  ///< [2, h, row_space] what each row adds to d_slopes and d_sink
   long long row_space;
 

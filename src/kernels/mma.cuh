@@ -70,6 +70,7 @@ HEED_DEVICE void store_shared(u32 to, const float (&x)[4]) {
 HEED_DEVICE void store_shared(u32 to, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
 }
+HEED_DEVICE void store_shared(u32 to, u32 x) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
 HEED_DEVICE void store_shared(u32 to, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
 HEED_DEVICE void load_shared(float (&x)[4], u32 from) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -82,6 +83,14 @@ HEED_DEVICE void load_shared(float (&x)[2], u32 from) {
 }
 HEED_DEVICE void load_shared(float (&x)[1], u32 from) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x[0]) : "r"(from) : "memory");
+}
+
+/// The same words again and again: the compiler may not keep them from one time to the next.
+HEED_DEVICE void load_anew(u32 (&x)[4], u32 from) {
+  asm volatile("ld.volatile.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(from)
+               : "memory");
 }
 
 /// Four 8 x 8 matrices of 16-bit elements, whose rows lanes 0..7, 8..15, 16..23 and 24..31 point to. Of each, a thread
@@ -98,6 +107,15 @@ HEED_DEVICE void load_transposed(u32 (&x)[4], u32 row) {
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(row)
                : "memory");
+}
+
+/// Adds to a number in global memory, whoever else adds to it, without waiting for it.
+HEED_DEVICE void add_to_memory(float* to, float x) {
+  asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+/// The same for four neighbours that begin at a multiple of 16 bytes. From sm_90 on.
+HEED_DEVICE void add_to_memory(float* to, float x, float y, float z, float w) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
 
 /// An 8 x 8 matrix of 16-bit elements, two in each lane as load_matrices gives them -> the transposed one.

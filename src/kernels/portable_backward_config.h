@@ -5,10 +5,12 @@
 
 namespace heed::kernels {
 
-/// What a kernel of the backward pass computes. Every gradient has one owner, who sums it in a fixed order: there are
-/// no atomics, and the same bits come out of every run.
+/// What a kernel of the backward pass computes. Every gradient has one owner, who sums it in a fixed order, so that the
+/// same bits come out of every run; except dQ where `together` computes it.
 enum class BackwardPart : int {
-  rows,         ///< row_lse and row_dot, and each row's part of dSink
+  rows,         ///< row_lse and row_dot, and each row's part of dSink; zeros for `together` to add to
+  together,     ///< dK, dV, and dQ added to a sum in memory: the five products of attention's gradients
+  gather,       ///< dQ from that sum
   keys_values,  ///< dK and dV together: four products of attention
   values,       ///< dV alone, where both are wider than the registers: two products
   keys,         ///< dK alone: three
@@ -17,17 +19,20 @@ enum class BackwardPart : int {
   sums,         ///< dSink and dSlopes from the rows' parts
 };
 
-/// One CTA owns tile() rows of a gradient (keys of dK and dV, queries of dQ and dBias), each warp warp_rows of them,
-/// and goes over the rows of the other side in blocks. Whole rows of the operands are in shared memory, or, `piece` >
-/// 0, pieces of them come one after the other and the gradient is computed in passes over its columns: for any head
-/// dim.
+/// What `together` keeps of its tile of keys in shared memory, to have its registers for sums.
+constexpr int kTileStateBytes = 64;
+
+/// One CTA owns tile() rows of a gradient (keys of dK and dV, queries of dQ and dBias), each warp warp_rows of them
+/// (`together`: all warps all of them), and goes over the rows of the other side in blocks. Whole rows of the operands
+/// are in shared memory, or, `piece` > 0, pieces of them come one after the other and the gradient is computed in
+/// passes over its columns: for any head dim.
 struct PortableBackwardConfig {
   BackwardPart part = BackwardPart::keys_values;
   Element type = Element::f16;    ///< of the products and of the tiles in shared memory
   Element input = Element::f16;   ///< of q, k, v and their gradients: `type`, or a 16-bit type widened to f32
   Element output = Element::f16;  ///< of o and dO
   Element d_bias = Element::f32;  ///< of dBias: `bias`
-  int d = 128, d_v = 128;         ///< tiles that cover the head dims; 0: any
+  int d = 128, d_v = 128;         ///< tiles that cover the head dims; 0: any (`rows`: d of the sum of dQ; 0: none)
   int warps = 8;
   int warp_rows = 16;  ///< 16 or 32
   int block = 64;      ///< rows of the other side that are in shared memory together
@@ -45,11 +50,12 @@ struct PortableBackwardConfig {
   }
   constexpr bool has_values() const { return part == BackwardPart::keys_values || part == BackwardPart::values; }
   constexpr bool has_keys() const { return part == BackwardPart::keys_values || part == BackwardPart::keys; }
+  constexpr bool is_together() const { return part == BackwardPart::together; }
   /// Has dS, and so dP = dO V^T.
   constexpr bool has_scores() const { return part != BackwardPart::values; }
   /// Its tiles are matrix products; the others go over rows.
   constexpr bool has_products() const {
-    return owns_keys() || part == BackwardPart::queries || part == BackwardPart::bias;
+    return owns_keys() || is_together() || part == BackwardPart::queries || part == BackwardPart::bias;
   }
   constexpr bool in_pieces() const { return piece > 0; }
 
@@ -67,11 +73,21 @@ struct PortableBackwardConfig {
   constexpr int pass_d() const { return in_pieces() ? pass : d; }
   constexpr int pass_d_v() const { return in_pieces() ? pass : d_v; }
 
-  /// f32 weights change owners through shared memory; 16-bit ones through the warp's registers.
+  // `together`: how the warps share a product's result, as warps over its rows x warps over its columns.
+  constexpr int key_warps() const { return tile() / 32; }  ///< dK and dV: 32 keys each
+  constexpr int column_warps() const { return warps / key_warps(); }
+  constexpr int dq_column_warps() const { return d % 64 == 0 && block <= 64 ? 4 : 2; }
+  constexpr int row_warps() const { return warps / dq_column_warps(); }
+  /// With three stages a block's P and dS are stored while others read those of the block before.
+  constexpr int weight_buffers() const { return stages == 3 ? 2 : 1; }
+
+  /// `together` has P and dS in shared memory. In the others f32 weights change owners there, 16-bit ones through the
+  /// warp's registers.
   constexpr int weight_bytes() const {
+    if (is_together()) return weight_buffers() * 2 * block * tile() * element_bytes();
     return type == Element::f32 && part != BackwardPart::bias ? tile() * step * 4 : 0;
   }
-  constexpr int stats_bytes() const { return owns_keys() ? 2 * block * 4 : 0; }  // row_lse, row_dot
+  constexpr int stats_bytes() const { return owns_keys() || is_together() ? 2 * block * 4 : 0; }  // row_lse, row_dot
   /// The operand of the owned rows: K and V, or Q and dO.
   constexpr int owned_bytes() const {
     return in_pieces() ? tile() * piece * element_bytes() : tile() * (d + (has_scores() ? d_v : 0)) * element_bytes();
@@ -81,14 +97,18 @@ struct PortableBackwardConfig {
     return (in_pieces() ? block * (piece > pass ? piece : pass) : block * (d + d_v)) * element_bytes();
   }
   constexpr int shared_bytes() const {
-    if (part == BackwardPart::rows) return 0;
+    if (part == BackwardPart::rows || part == BackwardPart::gather) return 0;
     if (part == BackwardPart::sums) return warps * 4;
-    const int sums = part == BackwardPart::bias ? warps * block * 4 : 0;
+    const int sums = part == BackwardPart::bias ? warps * block * 4 : is_together() ? kTileStateBytes : 0;
     return owned_bytes() + stages * (block_bytes() + stats_bytes()) + weight_bytes() + sums;
   }
 
   /// Registers for the products and the sums, of 255. The rest is for operands, addresses and features.
   constexpr int tile_registers() const {
+    if (is_together()) {
+      const int products = 2 * (step * tile() / threads()), dq = block * d / threads();
+      return tile() * (d + d_v) / threads() + (products > dq ? products : dq);
+    }
     const int products = warp_rows / 16 * (step / 2) * (has_scores() ? 2 : 1);
     const int sums = part == BackwardPart::bias
                          ? step / 2
@@ -110,9 +130,19 @@ struct PortableBackwardConfig {
         (piece % 32 != 0 || pass % 32 != 0 || stages != 1 || step != block || part == BackwardPart::keys_values))
       return "pieces have multiples of 32 columns, one stage, whole blocks and one gradient";
     if (part == BackwardPart::bias && !in_pieces()) return "dBias is computed in pieces";
-    if (warp_rows != 16 && warp_rows != 32) return "a warp has 16 or 32 rows";
+    if (is_together()) {
+      if (type == Element::f32 || input != type || output != type) return "one 16-bit type for all";
+      if (in_pieces() || warps != 8 || tile() % 32 != 0 || tile() > 128) return "eight warps share whole rows";
+      if (warps % key_warps() != 0 || d % (16 * column_warps()) != 0 || d_v % (16 * column_warps()) != 0 ||
+          d % (16 * dq_column_warps()) != 0 || block % (16 * row_warps()) != 0 || block / row_warps() > 32)
+        return "warps have whole tiles of 16 by 16, and two of them at most one below the other";
+      if (step % 32 != 0 || tile() % 64 != 0) return "two by four warps share the scores";
+    } else if (warp_rows != 16 && warp_rows != 32) {
+      return "a warp has 16 or 32 rows";
+    }
     if (block < 16 || block > 128 || block % 16 != 0) return "a block has 16 to 128 rows, in steps of 16";
-    if (step < 16 || step > 64 || block % step != 0) return "a step is 16 to 64 rows, and a part of a block";
+    if (step < 16 || step > (is_together() ? 128 : 64) || block % step != 0)
+      return "a step is 16 to 64 rows, and a part of a block";
     if (stages < 1 || stages > 4) return "1 to 4 stages";
     if (tile_registers() > 208) return "the products and sums of a warp do not fit its registers";
     if (shared_bytes() > 227 * 1024) return "more than 227 KiB of shared memory";
@@ -138,6 +168,27 @@ constexpr bool keys_and_values_together(const BackwardTypes& t, const ForwardFea
   return t.d <= most && t.d_v <= most;
 }
 
+/// `together` for these head dims and features, with the largest blocks and rings that a GPU has memory for.
+constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, int max_shared_bytes) {
+  struct Choice {
+    int block, stages;
+  };
+  // What is read from shared memory serves more products in larger blocks; with three stages nobody waits twice a
+  // block.
+  constexpr Choice kChoices[] = {{128, 2}, {64, 3}, {64, 2}, {64, 1}, {32, 2}, {32, 1}};
+  const bool narrow = c.d <= 64 && c.d_v <= 64;
+  c.warps = 8;
+  c.warp_rows = c.d > 128 || c.d_v > 128 ? 8 : 16;  // 64 or 128 keys
+  for (const Choice& choice : kChoices) {
+    if (choice.block == 128 && !(narrow && c.features.weight() == 0)) continue;
+    c.block = c.step = choice.block;
+    c.stages = choice.stages;
+    if (c.block == 64 && !narrow && crowded(c.features)) c.step = 32;
+    if (c.impossible() == nullptr && c.shared_bytes() <= max_shared_bytes) break;
+  }
+  return c;
+}
+
 /// The configuration that is shipped for a part of a problem, on a GPU that gives a CTA max_shared_bytes. None spills.
 constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, const BackwardTypes& t,
                                                           const ForwardFeatures& features, int max_shared_bytes) {
@@ -149,7 +200,13 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
                            .d_v = head_tile(t.d_v),
                            .row_bytes = t.row_bytes,
                            .features = features};
-  if (!c.has_products()) {  // features that change nothing there are not compiled for
+  if (!c.has_products()) {               // features that change nothing there are not compiled for
+    if (part == BackwardPart::gather) {  // hidden pairs are computed again as they were
+      c.features = features.hides() ? features : ForwardFeatures{};
+      c.d_v = 0;
+      c.row_bytes = 16;
+      return c;
+    }
     c.features = {.own_lengths = features.own_lengths, .sink = features.sink && part == BackwardPart::rows};
     c.type = c.input = t.output;
     c.d = 0;
@@ -160,6 +217,7 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     }
     return c;
   }
+  if (part == BackwardPart::together) return together_config(c, max_shared_bytes);
   const bool wide = t.type == Element::f32;
   const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
   const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
@@ -212,6 +270,13 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     }
   }
   return c;
+}
+
+/// dK, dV and dQ together: one 16-bit type, and a configuration that fits.
+constexpr bool computed_together(const BackwardTypes& t, const ForwardFeatures& features, int max_shared_bytes) {
+  if (t.type == Element::f32 || t.input != t.type || t.output != t.type) return false;
+  const PortableBackwardConfig c = portable_backward_config(BackwardPart::together, t, features, max_shared_bytes);
+  return c.impossible() == nullptr && c.shared_bytes() <= max_shared_bytes;
 }
 
 }  // namespace heed::kernels

@@ -9,9 +9,10 @@
 
 namespace heed::kernels {
 
-/// The first place of a sequence's rows in row_lse, row_dot and row_part.
+/// The first place of a sequence's rows in row_lse, row_dot, row_part and dq_sum, a multiple of 16. Group mode: each
+/// has up to 16 more than its rows fill.
 HEED_DEVICE i64 row_start(const ForwardParams& p, const Sequence& q, int b) {
-  return p.start_q.data ? i64(q.q_row) : i64(b) * p.s_q;
+  return 16 * (p.start_q.data ? i64(q.q_row) / 16 + b : i64(b) * ((p.s_q + 15) / 16));
 }
 
 /// The matrix of a gradient that belongs to one head of a sequence, which begins at physical row first_row.

@@ -8,19 +8,9 @@
 #include "portable_backward_careful.cuh"
 #include "portable_backward_features.cuh"
 #include "portable_backward_tiles.cuh"
+#include "portable_schedule.cuh"
 
 namespace heed::kernels {
-
-/// The query rows [begin, end) that see some of the keys [first_key, last_key].
-struct QueryRange {
-  int begin, end;
-
-  template <ForwardFeatures F>
-  __device__ __forceinline__ void set(const Sequence& q, int first_key, int last_key) {
-    begin = F.mask == MaskShape::none ? 0 : max(first_key - q.x + 1, 0);
-    end = F.mask == MaskShape::window && first_key >= q.sink ? min(last_key + q.y, q.s_q) : q.s_q;
-  }
-};
 
 template <PortableBackwardConfig C>
 __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp) {

@@ -6,7 +6,7 @@
 namespace heed::kernels {
 
 /// row_lse: log2 units, +inf where the row has no probability. row_dot: D = rowsum(dO * O) - dLSE. row_part: what the
-/// row adds to dSink. One CTA does C.tile() rows of a head.
+/// row adds to dSink. dq_sum: zeros, where C.d columns of dQ will be added to it. One CTA does C.tile() rows of a head.
 template <PortableBackwardConfig C>
 __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp) {
   static_assert(C.impossible() == nullptr && C.part == BackwardPart::rows);
@@ -23,7 +23,16 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
     const i64 pair = tile / p.row_tiles;
     const int head = int(pair % p.heads), batch = int(pair / p.heads);
     const Sequence q = lengths_of<F>(p, batch);
-    const int row = int(tile % p.row_tiles) * C.tile() + int(threadIdx.x / kLanes);
+    const int first_row = int(tile % p.row_tiles) * C.tile(), row = first_row + int(threadIdx.x / kLanes);
+    if constexpr (C.d > 0) {
+      // Its tiles are of 16 rows, the last one of a sequence, too.
+      const int end = first_row + C.tile() < q.s_q ? first_row + C.tile() : (q.s_q + 15) / 16 * 16;
+      float4* const sum = reinterpret_cast<float4*>(
+          bp.dq_sum + (head * bp.row_space + row_start(p, q, batch) + first_row) * C.d);
+      if (first_row < q.s_q)
+        for (int i = threadIdx.x; i < (end - first_row) * (C.d / 4); i += C.threads())
+          sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
     const bool inside = row < q.s_q;
     const i64 physical = i64(q.q_row) + row;
     const Raw* const o =

@@ -6,18 +6,19 @@
 
 #include "portable_backward_config.h"
 #include "portable_tiles.cuh"
+#include "ptx.cuh"
 
 namespace heed::kernels {
 
 /// s [16 * kM, kN] += A [16 * kM, kColumns] B^T [kColumns, kN], both tiles in shared memory with rows of kColumns, of
 /// which `columns` count.
-template <class T, int kColumns, int kN, int kM>
+template <class T, int kColumns, int kN, int kM, int kUnroll = kColumns / 16>
 HEED_DEVICE void multiply_rows(float (&s)[kM][kN / 2], u32 a_at, u32 b_at, int columns, int lane) {
   if constexpr (sizeof(typename T::Raw) == 4) {
     multiply_keys_f32<kColumns, kColumns, kN, kM, (kM * kN > 512 ? 2 : 4)>(s, a_at, b_at, min(columns, kColumns), lane);
   } else {
     u32 none[kM][1][4];
-    multiply_keys<T, kColumns, kColumns, kN, kM, 0>(s, a_at, none, b_at, lane);
+    multiply_keys<T, kColumns, kColumns, kN, kM, 0, 1, kUnroll>(s, a_at, none, b_at, lane);
   }
 }
 
@@ -70,6 +71,80 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
           multiply_add<T>(sums[k] + 8 * n, a[k], b[0], b[1]);
           multiply_add<T>(sums[k] + 8 * n + 4, a[k], b[2], b[3]);
         }
+      }
+    }
+  }
+}
+
+/// P or dS of a warp, rows and columns from `row` and `column` on of a tile [.., kTile] in shared memory. Rows are
+/// multiples of 16, columns of the warp's own.
+template <class T, int kTile, int kM, int kR>
+HEED_DEVICE void store_weights(u32 to, const float (&weights)[kM][kR], int row, int column, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32, rows = to + row * kTile * 2;
+#if __CUDA_ARCH__ >= 900
+  const u32 first = moved<kTile / 8>(matrices_down<kTile / 8>(rows, lane), 0, column / 8);
+#else
+  const u32 first = moved<kTile / 8>(rows + chunk_offset<kTile / 8>(lane / 4, 0) + lane % 4 * 4, 0, column / 8);
+#endif
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kR / 8; ++n) {
+      u32 x[4];  // rows 0..7: columns 0..7; rows 8..15: the same; then columns 8..15
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[i] = pack<T>(weights[m][8 * n + 2 * i], weights[m][8 * n + 2 * i + 1]);
+#if __CUDA_ARCH__ >= 900
+      store_matrix_x4(moved<kTile / 8>(first, 16 * m, 2 * n), x[0], x[1], x[2], x[3]);
+#else
+#pragma unroll
+      for (int i = 0; i < 4; ++i) store_shared(moved<kTile / 8>(first, 16 * m + i % 2 * 8, 2 * n + i / 2), x[i]);
+#endif
+    }
+}
+
+/// How weights lie in shared memory, beside the sums that they are for: a row of them for each row of the sums, or for
+/// each step of the products' depth.
+enum class Stored { by_row, by_depth };
+
+/// Where a lane points for the weights of the rows `row` .. of the sums, in a tile with rows of kTile.
+template <Stored kStored, int kTile>
+HEED_DEVICE u32 stored_first(u32 weights_at, int row, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+  if constexpr (kStored == Stored::by_row) return matrices_down<kTile / 8>(weights_at + row * kTile * 2, lane);
+  return moved<kTile / 8>(matrices_across<kTile / 8>(weights_at, lane), 0, row / 8);
+}
+/// The same for the warp's first 16 columns of X, which are the warp_column-th.
+template <int kColumns>
+HEED_DEVICE u32 columns_first(u32 x_at, int warp_column, u32 lane_index) {
+  return moved<kColumns / 8>(matrices_down<kColumns / 8>(x_at, fresh(lane_index) % 32), 0, 2 * warp_column);
+}
+
+/// sums [16 * kM, kR / 8 times 16 columns] += W X [kDepth, kColumns], both in shared memory. Warps take turns with the
+/// columns, sixteen at a time: every kWarps-th sixteen are this one's.
+template <class T, Stored kStored, int kTile, int kColumns, int kDepth, int kWarps, int kM, int kR>
+HEED_DEVICE void add_stored_product(float (&sums)[kM][kR], u32 weights_first, u32 x_first) {
+  static_assert(kR / 8 * kWarps * 16 == kColumns && kM <= 2);
+  // dQ beside the widest dK and dV: more would be loaded ahead than registers hold.
+  constexpr int kUnroll = kStored == Stored::by_row && kColumns > 192 ? 1 : kDepth / 16;
+#pragma unroll kUnroll
+  for (int step = 0; step < kDepth / 16; ++step) {
+    u32 a[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      if constexpr (kStored == Stored::by_row) {
+        load_matrices(a[m], moved<kTile / 8>(weights_first, 16 * m, 2 * step));
+      } else {
+        load_transposed(a[m], moved<kTile / 8>(weights_first, 16 * step, 2 * m));
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kR / 8; ++n) {
+      u32 b[4];  // columns 0..7: depth 0..7, 8..15; columns 8..15: the same
+      load_transposed(b, moved<kColumns / 8>(x_first, 16 * step, 2 * kWarps * n));
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        multiply_add<T>(sums[m] + 8 * n, a[m], b[0], b[1]);
+        multiply_add<T>(sums[m] + 8 * n + 4, a[m], b[2], b[3]);
       }
     }
   }

@@ -1,4 +1,4 @@
-// Which rows a CTA of the portable family computes, and which blocks of keys these see.
+// Which rows or keys a CTA of the portable family computes, and which blocks of the other side see them.
 #pragma once
 
 #include "forward_features.cuh"
@@ -46,5 +46,38 @@ struct KeyBlocks {
     return block >= first ? block : block - first + sinks;
   }
 };
+
+/// The query rows [begin, end) that see some of the keys [first_key, last_key].
+struct QueryRange {
+  int begin, end;
+
+  template <ForwardFeatures F>
+  __device__ __forceinline__ void set(const Sequence& q, int first_key, int last_key) {
+    begin = F.mask == MaskShape::none ? 0 : max(first_key - q.x + 1, 0);
+    end = F.mask == MaskShape::window && first_key >= q.sink ? min(last_key + q.y, q.s_q) : q.s_q;
+  }
+};
+
+/// A tile of keys.
+struct KeyPlace {
+  int tile, kv_head, batch;
+};
+
+/// Tiles of a head one after the other. Under a right mask p.section heads go together, their first keys, which most
+/// rows see, first.
+template <MaskShape kMask>
+HEED_DEVICE KeyPlace key_place(const ForwardParams& p, i64 tile) {
+  const int kv_heads = p.heads / p.group;
+  i64 pair = tile / p.row_tiles;
+  int at = int(tile % p.row_tiles);
+  if constexpr (kMask == MaskShape::right) {
+    const i64 pairs = i64(p.batch) * kv_heads, section = max(p.section, 1);
+    const i64 before = tile / (section * p.row_tiles) * section;
+    const i64 heads = min(pairs - before, section), in_section = tile - before * p.row_tiles;
+    at = int(in_section / heads);
+    pair = before + in_section % heads;
+  }
+  return {at, int(pair % kv_heads), int(pair / kv_heads)};
+}
 
 }  // namespace heed::kernels

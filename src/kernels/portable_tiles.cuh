@@ -197,13 +197,14 @@ HEED_DEVICE u32 moved(u32 first, u32 row, u32 chunk) {
 }
 
 /// s [16 * kM, kN] += Q [16 * kM, kPiece] K^T [kPiece, kN] on the tensor cores. q_rows is the warp's Q in shared
-/// memory, whose rows have kD columns; the fragments of its first 16 * kHeld columns are in `held`.
-template <class T, int kD, int kPiece, int kN, int kM, int kHeld, int kPlaces>
+/// memory, whose rows have kD columns; the fragments of its first 16 * kHeld columns are in `held`. kUnroll: 4 suffice,
+/// for the order of chunks repeats after four steps; more give the compiler more to load ahead, and to keep.
+template <class T, int kD, int kPiece, int kN, int kM, int kHeld, int kPlaces,
+          int kUnroll = (kPiece > 512 ? 4 : kPiece / 16)>
 HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&held)[kM][kPlaces][4], u32 k_at,
                                u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
   const u32 q_first = matrices_down<kD / 8>(q_rows, lane), k_first = matrices_across<kPiece / 8>(k_at, lane);
-  constexpr int kUnroll = kPiece > 512 ? 4 : kPiece / 16;  // the order of chunks repeats after four steps
 #pragma unroll kUnroll
   for (int step = 0; step < kPiece / 16; ++step) {
     u32 a[kM][4];

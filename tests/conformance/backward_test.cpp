@@ -126,6 +126,44 @@ BACKWARD(gradients_under_every_mask_are_right) {
     }
 }
 
+// Several tiles of keys, and of every width: where dQ is added up in memory, each adds to every row that it is seen by.
+BACKWARD(many_tiles_of_keys_add_to_the_gradient_of_a_query) {
+  for (const DataType type : {f16, bf16})
+    for (const auto& [d, d_v] : {std::pair{40, 40}, std::pair{64, 64}, std::pair{64, 128}, std::pair{96, 96},
+                                 std::pair{128, 128}, std::pair{192, 128}, std::pair{256, 256}})
+      for (const char* mask : {"n", "b", "b:100,0,3"}) {
+        if (small_scale() && d > 64) continue;
+        Case c = small_backward();
+        c.type = type, c.mask = Mask::parse(mask), c.d = d, c.d_v = d_v;
+        c.b = 1, c.h = 2, c.h_k = 1, c.s_q = {70}, c.s_k = {300};
+        expect_matches_oracle(c);
+      }
+}
+
+// Wherever dQ is added up, it begins at zero in every run, and fits the workspace: rows of a sequence begin at whole
+// blocks there.
+BACKWARD(a_plan_runs_twice_in_one_workspace_without_an_order_of_sums) {
+  if (!on_gpu()) return;
+  Case packed = small_backward();
+  packed.type = bf16, packed.mask = Mask::causal(), packed.d = packed.d_v = 64;
+  packed.mode = Mode::group, packed.b = 5, packed.s_q = {1, 90, 0, 17, 64}, packed.s_k = {150, 90, 9, 0, 300};
+  Case batch = packed;
+  batch.mode = Mode::batch, batch.b = 3, batch.s_q = {65}, batch.s_k = {300};
+  for (const Case& c : {packed, batch}) {
+    const Buffers buffers(c);
+    verify::DeviceBuffers device;
+    device.upload(buffers);
+    const BackwardArgs args = device.translated(buffers.backward_args());
+    const Plan plan = context().plan(Problem::of(args, Memory::gpu), {.engine = GetParam().choice});
+    const auto workspace = device.workspace(plan.workspace_bytes());
+    for (int run = 0; run < 2; ++run) plan.run_on_stream(args, workspace, device.stream());
+    EXPECT_FALSE(device.workspace_overrun()) << c.to_command();
+    device.download(buffers);
+    const verify::Verdict verdict = verify::judge(buffers, {.executor = &context().executor()});
+    EXPECT_TRUE(verdict.valid()) << verdict.to_string() << "\n  " << c.to_command();
+  }
+}
+
 BACKWARD(museum_20_a_NaN_in_what_nobody_sees_reaches_no_gradient) {
   for (const DataType type : {f32, f16, bf16})
     for (const std::int64_t d : {64, 128, 256})

@@ -69,8 +69,9 @@ constexpr OneOf kForward{.by_default = 24, .small = 120};
 constexpr OneOf kKnobs{.by_default = 12, .small = 36};
 constexpr OneOf kOtherKeys{.by_default = 3, .small = 30};
 constexpr OneOf kBackwardKnobs{.by_default = 40, .small = 200};
-/// There are a thousand for each architecture.
+/// There are more than a thousand for each architecture, of which hundreds are the largest.
 constexpr OneOf kBackward{.by_default = 400, .small = 800};
+constexpr OneOf kTogether{.by_default = 60, .small = 180};
 
 std::string_view scale() {
   const char* const variable = std::getenv("HEED_TEST_SCALE");
@@ -217,6 +218,17 @@ TEST(KernelResources, portable_backward_kernels_have_what_they_need_on_every_arc
     const std::vector<ListedKernel> list = listed("all", sm, true);
     EXPECT_GT(list.size(), 500u) << "sm_" << sm;
     for (const std::string& complaint : complaints(chosen(list, kBackward, static_cast<std::size_t>(sm))))
+      ADD_FAILURE() << complaint;
+  }
+}
+
+/// Those with the most sums in registers.
+TEST(KernelResources, portable_kernels_of_all_gradients_have_what_they_need_on_every_architecture) {
+  for (const int sm : {80, 86, 89, 90, 100, 120}) {
+    std::vector<ListedKernel> list = listed("all", sm, true);
+    std::erase_if(list, [](const ListedKernel& one) { return !one.source.name.starts_with("portable_bwd_together_"); });
+    EXPECT_GT(list.size(), sm == 90 ? 20u : 100u) << "sm_" << sm;
+    for (const std::string& complaint : complaints(chosen(list, kTogether, static_cast<std::size_t>(sm))))
       ADD_FAILURE() << complaint;
   }
 }

@@ -67,6 +67,45 @@ TEST(PortableBackwardConfig, is_possible_for_every_head_dim_type_and_gpu) {
             }
 }
 
+TEST(PortableBackwardConfig, computes_all_gradients_together_where_memory_allows) {
+  constexpr int kLeast = kSharedBytes[0], kAmpere = kSharedBytes[1], kHopper = kSharedBytes[2];
+  const auto config = [](int d, int d_v, const ForwardFeatures& features, int shared_bytes) {
+    return portable_backward_config(BackwardPart::together, {Element::f16, Element::f16, Element::f16, d, d_v, 16},
+                                    features, shared_bytes);
+  };
+  const auto together = [&](int d, int d_v, int shared_bytes) {
+    for (const ForwardFeatures& f : some_features()) {
+      const bool can = computed_together({Element::f16, Element::f16, Element::f16, d, d_v, 16}, f, shared_bytes);
+      if (can != computed_together({Element::bf16, Element::bf16, Element::bf16, d, d_v, 2}, {}, shared_bytes))
+        ADD_FAILURE() << "features decide at " << d << ", " << d_v;
+      const PortableBackwardConfig c = config(d, d_v, f, shared_bytes);
+      if (can && c.impossible() != nullptr) ADD_FAILURE() << c.impossible();
+    }
+    return computed_together({Element::f16, Element::f16, Element::f16, d, d_v, 16}, {}, shared_bytes);
+  };
+  for (const int d : {1, 32, 64, 80, 96, 128})
+    for (const int d_v : {1, 64, 96, 128})
+      for (const int shared_bytes : {kAmpere, kHopper}) EXPECT_TRUE(together(d, d_v, shared_bytes)) << d << " " << d_v;
+  for (const int shared_bytes : {kAmpere, kHopper}) {
+    EXPECT_TRUE(together(192, 128, shared_bytes));
+    EXPECT_TRUE(together(256, 256, shared_bytes));
+  }
+  EXPECT_TRUE(together(64, 64, kLeast));
+  EXPECT_TRUE(together(128, 128, kLeast));
+  EXPECT_TRUE(together(192, 192, kLeast));
+  EXPECT_FALSE(together(96, 96, kLeast));
+  EXPECT_FALSE(together(256, 256, kLeast));
+  EXPECT_FALSE(together(256, 96, kHopper));
+  EXPECT_FALSE(together(512, 64, kHopper));
+  EXPECT_FALSE(computed_together({Element::f32, Element::f16, Element::f16, 64, 64, 16}, {}, kHopper));
+  EXPECT_EQ(config(64, 64, {}, kAmpere).block, 128);
+  EXPECT_EQ(config(64, 64, {.mask = MaskShape::window}, kAmpere).block, 64);
+  EXPECT_EQ(config(128, 128, {}, kHopper).stages, 3);
+  EXPECT_EQ(config(128, 128, {}, kAmpere).stages, 2);
+  EXPECT_EQ(config(128, 128, {}, kLeast).block, 32);
+  EXPECT_EQ(config(256, 256, {}, kHopper).tile(), 64);
+}
+
 TEST(PortableBackwardConfig, says_which_limit_it_breaks) {
   PortableBackwardConfig c;
   ASSERT_STREQ(c.impossible(), nullptr);

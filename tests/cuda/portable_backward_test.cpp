@@ -31,14 +31,25 @@ std::vector<kernels::BackwardPart> parts(const Problem& p) {
 
 TEST(PortableBackward, has_a_step_for_what_is_asked_and_no_other) {
   using enum kernels::BackwardPart;
-  EXPECT_THAT(parts(problem()), testing::ElementsAre(rows, keys_values, queries));
-  EXPECT_THAT(parts(problem().head_dims(256)), testing::ElementsAre(rows, values, keys, queries));
+  EXPECT_THAT(parts(problem()), testing::ElementsAre(rows, together, gather));
+  EXPECT_THAT(parts(problem().head_dims(256)), testing::ElementsAre(rows, together, gather));
   const BiasSpec bias32{DataType::f32, {.head = true}};
-  EXPECT_THAT(parts(problem().bias(bias32)), testing::ElementsAre(rows, keys_values, queries));
-  EXPECT_THAT(parts(problem().bias(bias32).dbias(DataType::f32)),
-              testing::ElementsAre(rows, keys_values, queries, bias));
-  EXPECT_THAT(parts(problem().sink(true)), testing::ElementsAre(rows, keys_values, queries));
-  EXPECT_THAT(parts(problem().sink(true).dsink(true)), testing::ElementsAre(rows, keys_values, queries, sums));
+  EXPECT_THAT(parts(problem().bias(bias32)), testing::ElementsAre(rows, together, gather));
+  EXPECT_THAT(parts(problem().bias(bias32).dbias(DataType::f32)), testing::ElementsAre(rows, together, gather, bias));
+  EXPECT_THAT(parts(problem().sink(true)), testing::ElementsAre(rows, together, gather));
+  EXPECT_THAT(parts(problem().sink(true).dsink(true)), testing::ElementsAre(rows, together, gather, sums));
+  const Problem alibi = problem().alibi(Alibi::per_head);
+  EXPECT_THAT(parts(alibi), testing::ElementsAre(rows, together, gather));
+  EXPECT_THAT(parts(Problem(alibi).dslopes(true)), testing::ElementsAre(rows, keys_values, queries, sums));
+}
+
+TEST(PortableBackward, has_an_owner_for_every_row_where_the_order_matters_or_rows_are_few) {
+  using enum kernels::BackwardPart;
+  EXPECT_THAT(parts(problem().deterministic(true)), testing::ElementsAre(rows, keys_values, queries));
+  EXPECT_THAT(parts(problem().lengths(63, 200)), testing::ElementsAre(rows, keys_values, queries));
+  EXPECT_THAT(parts(problem().math(Math::accurate)), testing::ElementsAre(rows, keys_values, queries));
+  EXPECT_THAT(parts(problem().output_type(DataType::f32)), testing::ElementsAre(rows, keys_values, queries));
+  EXPECT_THAT(parts(problem().head_dims(256).deterministic(true)), testing::ElementsAre(rows, values, keys, queries));
 }
 
 TEST(PortableBackward, copies_by_what_the_strides_allow) {
@@ -70,13 +81,13 @@ TEST(PortableBackward, takes_every_problem_that_is_one) {
 
 TEST(BackwardWorkspace, leaves_the_counters_alone_and_has_room_for_every_row) {
   const BackwardWorkspace plain = divide_workspace(problem(), {.row_space = packed_row_space(problem())});
-  EXPECT_EQ(plain.row_space, 200);
+  EXPECT_EQ(plain.row_space, 2 * 112);  // each sequence from a multiple of 16 on
   EXPECT_GE(plain.row_lse, kCounterBytes);
-  EXPECT_EQ(plain.row_dot - plain.row_lse, std::size_t{8 * 200 * 4});
-  EXPECT_EQ(plain.bytes, plain.row_lse + 2 * 8 * 200 * 4);
+  EXPECT_EQ(plain.row_dot - plain.row_lse, std::size_t{8 * 224 * 4});
+  EXPECT_EQ(plain.bytes, plain.row_lse + 2 * 8 * 224 * 4);
   const Problem with_sink = problem().sink(true).dsink(true);
-  EXPECT_EQ(divide_workspace(with_sink, {.row_space = 200}).bytes, plain.row_lse + 4 * 8 * 200 * 4);
-  EXPECT_EQ(packed_row_space(problem().mode(Mode::group).total_rows(333, 444)), 333);
+  EXPECT_EQ(divide_workspace(with_sink, {.row_space = 224}).bytes, plain.row_lse + 4 * 8 * 224 * 4);
+  EXPECT_EQ(packed_row_space(problem().mode(Mode::group).total_rows(333, 444)), 320 + 2 * 16);
   for (const std::size_t at : {plain.row_lse, plain.row_dot, plain.row_part, plain.dq_sum, plain.turns})
     EXPECT_EQ(at % 256, 0u);
 }

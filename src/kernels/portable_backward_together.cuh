@@ -1,0 +1,309 @@
+// dK, dV and dQ in one pass over the scores, for 16-bit types on every GPU from sm_80 on: five products.
+//
+// One CTA owns C.tile() keys of one key/value head. It goes over the query heads of the group and over the blocks of
+// query rows that see one of its keys; their Q, dO, LSE and D come by cp.async into a ring. Each product has the eight
+// warps arranged as suits it, so that what a warp reads from shared memory serves many mma; P and dS change owners
+// through shared memory:
+//   S, dP  [step, tile]     2 x 4 warps, a step of the block's rows at a time
+//   dV, dK [tile, d_v or d] C.key_warps() of 32 keys x C.column_warps(), in registers from the first block to the last
+//   dQ     [block, d]       C.row_warps() x C.dq_column_warps(), added to the sum in memory (dq_sum)
+// Tiles of keys add to that sum in any order: the last bits of dQ differ from run to run.
+#pragma once
+
+#include "portable_backward_careful.cuh"
+#include "portable_backward_features.cuh"
+#include "portable_backward_gather.cuh"
+#include "portable_backward_tiles.cuh"
+#include "portable_schedule.cuh"
+
+namespace heed::kernels {
+
+/// What a CTA knows of its tile of keys: in shared memory, and read where it is used, since the sums have the
+/// registers.
+struct alignas(16) TileState {
+  Sequence q;
+  i64 tile;  ///< its number
+  int kv_head, batch, first_key;
+  int first_row, end_row;  ///< of the blocks of query rows that see one of the keys
+  u32 spoilt;  ///< bits 2 * g and 2 * g + 1: dK and dV of the g-th 16 keys have met a hidden row that is no number
+};
+static_assert(sizeof(TileState) == kTileStateBytes);
+
+HEED_DEVICE TileState tile_state_at(u32 from) {
+  TileState t;
+  u32* const words = reinterpret_cast<u32*>(&t);
+#pragma unroll
+  for (int i = 0; i < kTileStateBytes / 16; ++i) {
+    u32 four[4];
+    load_anew(four, from + 16 * i);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) words[4 * i + j] = four[j];
+  }
+  return t;
+}
+
+/// A block of query rows. They come head by head.
+struct HeadRows {
+  int head, row;
+
+  __device__ __forceinline__ void go_on(const TileState& t, int rows) {
+    row += rows;
+    if (row >= t.end_row) row = t.first_row, ++head;
+  }
+};
+
+/// Whether some of `rows` rows from first_row on see some of `keys` keys of the tile, from `key` on.
+template <ForwardFeatures F>
+HEED_DEVICE bool sees(const TileState& t, int first_row, int rows, int key, int keys) {
+  const int first_key = t.first_key + key;
+  QueryRange range;
+  range.template set<F>(t.q, first_key, min(first_key + keys, t.q.s_k) - 1);
+  return first_key < t.q.s_k && first_row < range.end && first_row + rows > range.begin;
+}
+
+template <PortableBackwardConfig C>
+__device__ __forceinline__ void portable_backward_together(const BackwardParams& bp) {
+  static_assert(C.impossible() == nullptr && C.part == BackwardPart::together);
+  using T = typename TagOf<C.type>::Type;
+  constexpr ForwardFeatures F = C.features;
+  constexpr int kD = C.d, kDv = C.d_v, kTile = C.tile(), kBlock = C.block, kStep = C.step;
+  constexpr int kThreads = C.threads(), kRowBytes = C.row_bytes, kStages = C.stages;
+  constexpr u32 kBytes = sizeof(typename T::Raw), kBlockBytes = C.block_bytes(), kWeightBytes = kBlock * kTile * kBytes;
+  constexpr int kM = kStep / 32, kN = kTile / 4;                  // S and dP of a warp: [16 * kM, kN]
+  constexpr int kUnroll = kD % 64 == 0 && kDv % 64 == 0 ? 4 : 2;  // more would be loaded ahead than registers hold
+  constexpr int kColumnWarps = C.column_warps(), kDqColumnWarps = C.dq_column_warps();
+  constexpr int kDqM = kBlock / C.row_warps() / 16;  // dQ of a warp: [16 * kDqM, kD / kDqColumnWarps]
+
+  const ForwardParams& p = bp.forward;
+  extern __shared__ __align__(128) u8 heed_shared[];
+  const u32 k_at = shared_address(heed_shared);               // [tile, d]
+  const u32 v_at = k_at + kTile * kD * kBytes;                // [tile, d_v]
+  const u32 ring_at = k_at + C.owned_bytes();                 // [stages]: Q [block, d], dO [block, d_v]
+  const u32 weights_at = ring_at + kStages * kBlockBytes;     // [weight_buffers]: P, dS [block, tile]
+  const u32 stats_at = weights_at + C.weight_bytes();         // [stages]: LSE [block], D [block]
+  const u32 state_at = stats_at + kStages * C.stats_bytes();  // TileState
+  TileState* const state = reinterpret_cast<TileState*>(heed_shared + (state_at - k_at));
+  const u32 thread = threadIdx.x;
+  const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
+
+  i64 tile = blockIdx.x;
+#pragma unroll 1
+  while (tile < i64(p.row_tiles) * (p.heads / p.group) * p.batch) {
+    if (thread == 0) {
+      const KeyPlace place = key_place<F.mask>(p, tile);
+      TileState t;
+      t.q = sequence_of<F>(p, place.batch);
+      t.tile = tile;
+      t.kv_head = place.kv_head;
+      t.batch = place.batch;
+      t.first_key = place.tile * kTile;
+      QueryRange range;
+      range.template set<F>(t.q, t.first_key, min(t.first_key + kTile, t.q.s_k) - 1);
+      t.first_row = range.begin / kBlock * kBlock;
+      t.end_row = t.first_key < t.q.s_k ? range.end : 0;
+      t.spoilt = 0;
+      *state = t;
+    }
+    __syncthreads();
+    const int count = max((state->end_row - state->first_row + kBlock - 1) / kBlock, 0) * p.group;
+    HeadRows here{state->kv_head * p.group, state->first_row}, next = here;  // `next` is to be loaded
+
+    const auto load_next = [&](int slot) {
+      const TileState t = tile_state_at(state_at);
+      const int head = next.head, row = next.row;
+      const u32 at = ring_at + slot * kBlockBytes;
+      load_tile<T, T, kBlock, kD, kThreads, kRowBytes>(
+          at, matrix_of<T>(p.q, p.q_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d), row, thread);
+      load_tile<T, T, kBlock, kDv, kThreads, kRowBytes>(
+          at + kBlock * kD * kBytes, matrix_of<T>(bp.d_o, bp.d_o_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d_v), row,
+          thread);
+      const i64 first_place = head * bp.row_space + row_start(p, t.q, t.batch);
+      for (int n = fresh(thread); n < 2 * kBlock; n += kThreads) {
+        const int stats_row = row + n % kBlock;
+        const float* const from = n < kBlock ? bp.row_lse : bp.row_dot;
+        const bool inside = stats_row < t.q.s_q;
+        copy_4(stats_at + (slot * 2 * kBlock + n) * 4, from + first_place + (inside ? stats_row : 0), inside ? 4 : 0);
+      }
+      next.go_on(t, kBlock);
+    };
+    if (count > 0) {
+      const TileState t = tile_state_at(state_at);
+      load_tile<T, T, kTile, kD, kThreads, kRowBytes>(
+          k_at, matrix_of<T>(p.k, p.k_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d), t.first_key, thread);
+      load_tile<T, T, kTile, kDv, kThreads, kRowBytes>(
+          v_at, matrix_of<T>(p.v, p.v_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d_v), t.first_key, thread);
+      load_next(0);
+      if (kStages == 3 && count > 1) load_next(1);
+      close_copies();
+      wait_copies<0>();
+      __syncthreads();
+    }
+
+    float dk[2][kD / kColumnWarps / 2], dv[2][kDv / kColumnWarps / 2];  // [32 keys, columns of the warp]
+    clear(dk);
+    clear(dv);
+    const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
+
+    int slot = 0;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const u32 q_at = ring_at + slot * kBlockBytes, do_at = q_at + kBlock * kD * kBytes;
+      const u32 p_at = weights_at + (C.weight_buffers() == 2 ? i % 2 * (2 * kWeightBytes) : 0),
+                ds_at = p_at + kWeightBytes;
+      // Two stages: block i has come, and all are done with block i - 1, its P and dS.
+      if constexpr (kStages == 2) {
+        if (i + 1 < count) load_next(slot ^ 1);
+        close_copies();
+      }
+
+      const int my_warp = int(fresh(warp)), score_key = my_warp % 4 * kN;
+#pragma unroll 1
+      for (int within = my_warp / 4 * (16 * kM); within < kBlock; within += kStep) {
+        float s[kM][kN / 2], dp[kM][kN / 2];  // products, then P and dS
+        clear(s);
+        clear(dp);
+        if (sees<F>(tile_state_at(state_at), here.row + within, 16 * kM, score_key, kN)) {
+          multiply_rows<T, kD, kN, kM, kUnroll>(s, q_at + within * kD * kBytes, k_at + score_key * kD * kBytes, p.d,
+                                                lane);
+          multiply_rows<T, kDv, kN, kM, kUnroll>(dp, do_at + within * kDv * kBytes, v_at + score_key * kDv * kBytes,
+                                                 p.d_v, lane);
+          const TileState t = tile_state_at(state_at);
+          const Sequence& q = t.q;
+          const int head = here.head, row = here.row + within, key = t.first_key + score_key;
+          const bool edge = key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(row)) ||
+                            (F.mask == MaskShape::window && key < q.begin(row + 16 * kM - 1));
+#pragma unroll
+          for (int m = 0; m < kM; ++m) {
+            const int my_row = int(fresh(row + 16 * m + lane / 4));
+            RowFeatures<F, T> rows[2];
+            if (F.changes_scores() || F.bit_masks() || edge) {
+              rows[0].set(p, q, t.batch, head, my_row);
+              rows[1].set(p, q, t.batch, head, my_row + 8);
+            }
+            RowStates states;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              float lse[1], dot[1];
+              const u32 at = stats_at + (slot * 2 * kBlock + within + 16 * m + 8 * half + lane / 4) * 4;
+              load_shared(lse, at);
+              load_shared(dot, at + kBlock * 4);
+              states.lse[half] = my_row + 8 * half < q.s_q ? lse[0] : HEED_INFINITY;
+              states.dot[half] = dot[0];
+            }
+            float no_sums[2];
+#pragma unroll
+            for (int n = 0; n < kN / 16; ++n) {
+              const ScoreTile at{row + 16 * m,
+                                 int(fresh(key)) + 16 * n,
+                                 q.s_k,
+                                 edge,
+                                 u32(t.batch) * p.heads + head,
+                                 {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}};
+              differentiate<C.part, F, T>(p, rows, states, at, eighth(s[m], n), eighth(dp[m], n), no_sums, lane);
+            }
+          }
+        }
+        store_weights<T, kTile>(p_at, s, within, score_key, lane);
+        store_weights<T, kTile>(ds_at, dp, within, score_key, lane);
+      }
+      // Three stages: so block i + 1 has come, and nobody reads block i - 1, nor its P and dS, any more.
+      if constexpr (kStages == 3) wait_copies<0>();
+      __syncthreads();
+      if constexpr (kStages == 3) {
+        if (i + 2 < count) load_next(slot == 0 ? 2 : slot - 1);
+        close_copies();
+      }
+
+      const int sum_warp = int(fresh(warp)), sum_key = sum_warp / kColumnWarps * 32;
+      if (sees<F>(tile_state_at(state_at), here.row, kBlock, sum_key, 32)) {
+        const int sum_column = sum_warp % kColumnWarps;
+        add_stored_product<T, Stored::by_depth, kTile, kDv, kBlock, kColumnWarps>(
+            dv, stored_first<Stored::by_depth, kTile>(p_at, sum_key, lane),
+            columns_first<kDv>(do_at, sum_column, lane));
+        add_stored_product<T, Stored::by_depth, kTile, kD, kBlock, kColumnWarps>(
+            dk, stored_first<Stored::by_depth, kTile>(ds_at, sum_key, lane), columns_first<kD>(q_at, sum_column, lane));
+      }
+      const int dq_warp = int(fresh(warp)), dq_row = dq_warp / kDqColumnWarps * (16 * kDqM);
+      const int dq_column = dq_warp % kDqColumnWarps, row = here.row + dq_row;
+      if (sees<F>(tile_state_at(state_at), row, 16 * kDqM, 0, kTile)) {
+        float dq[kDqM][kD / kDqColumnWarps / 2];
+        clear(dq);
+        add_stored_product<T, Stored::by_row, kTile, kD, kTile, kDqColumnWarps>(
+            dq, stored_first<Stored::by_row, kTile>(ds_at, dq_row, lane), columns_first<kD>(k_at, dq_column, lane));
+        const TileState t = tile_state_at(state_at);
+        const i64 place = here.head * bp.row_space + row_start(p, t.q, t.batch) + row;
+        float* const to = bp.dq_sum + place * kD + dq_column * kSumTile;
+#pragma unroll
+        for (int m = 0; m < kDqM; ++m) {
+          if (row + 16 * m >= t.q.s_q) break;
+#pragma unroll
+          for (int n = 0; n < kD / kDqColumnWarps / 16; ++n)
+            add_to_sum(to + (16 * m * kD + n * kDqColumnWarps * kSumTile), eighth(dq[m], n), lane);
+        }
+      }
+
+      here.go_on(tile_state_at(state_at), kBlock);
+      if constexpr (kStages == 3) {
+        slot = slot == 2 ? 0 : slot + 1;
+      } else {
+        if constexpr (kStages == 1) {
+          __syncthreads();  // all are done with the block
+          if (i + 1 < count) load_next(0);
+          close_copies();
+        } else {
+          slot ^= 1;
+        }
+        wait_copies<0>();
+        __syncthreads();
+      }
+    }
+
+    const TileState t = tile_state_at(state_at);
+    const int sum_key = warp / kColumnWarps * 32, sum_column = warp % kColumnWarps, own_key = t.first_key + sum_key;
+    u32 careful = 0;
+    if constexpr (F.hides()) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const bool counts = own_key + 16 * k + lane / 4 < t.q.s_k;
+        const u32 found = (spoilt(dk[k], counts) ? 1u : 0u) | (spoilt(dv[k], counts) ? 2u : 0u);
+        if (lane == 0 && found != 0) atomicOr(&state->spoilt, found << (sum_key / 8 + 2 * k));
+      }
+      __syncthreads();  // column by column, warps may have met different ones
+      careful = state->spoilt >> (sum_key / 8);
+    }
+    const Rows<T> dk_rows = rows_to<T>(bp.dk, bp.dk_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d);
+    const Rows<T> dv_rows = rows_to<T>(bp.dv, bp.dv_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d_v);
+    const float scale[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int key = own_key + 16 * k;
+      if (!(careful >> 2 * k & 1)) {
+#pragma unroll
+        for (int n = 0; n < kD / kColumnWarps / 16; ++n)
+          store_rows<T, T, 16>(dk_rows, key, 16 * (n * kColumnWarps + sum_column), eighth(dk[k], n), scale, lane);
+      }
+      if (!(careful >> 2 * k & 2)) {
+#pragma unroll
+        for (int n = 0; n < kDv / kColumnWarps / 16; ++n)
+          store_rows<T, T, 16>(dv_rows, key, 16 * (n * kColumnWarps + sum_column), eighth(dv[k], n), one, lane);
+      }
+    }
+    if constexpr (F.hides()) {
+      if (sum_column != 0) careful = 0;  // one warp for all columns
+#pragma unroll 1
+      for (int k = 0; k < 2; ++k, careful >>= 2) {
+        const int key = own_key + 16 * k;
+        if (careful % 2 != 0)
+          careful_keys<true, F, T, T, T, kD>(bp, fresh(t.batch), fresh(t.kv_head), key, 0, fresh(lane),
+                                             PackedRows<F>{bp, t.batch});
+        if (careful / 2 % 2 != 0)
+          careful_keys<false, F, T, T, T, kDv>(bp, fresh(t.batch), fresh(t.kv_head), key, 0, fresh(lane),
+                                               PackedRows<F>{bp, t.batch});
+      }
+    }
+    tile = t.tile + gridDim.x;
+    __syncthreads();  // all are done with the tiles, before the next ones are loaded over them
+  }
+}
+
+}  // namespace heed::kernels
