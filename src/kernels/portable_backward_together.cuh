@@ -61,6 +61,22 @@ HEED_DEVICE bool sees(const TileState& t, int first_row, int rows, int key, int 
   return first_key < t.q.s_k && first_row < range.end && first_row + rows > range.begin;
 }
 
+/// How many pairs of some rows and some keys are visible.
+enum class PairsSeen : int { none, some, all };
+template <ForwardFeatures F>
+HEED_DEVICE PairsSeen pairs_seen(const TileState& t, int first_row, int rows, int key, int keys) {
+  if (!sees<F>(t, first_row, rows, key, keys)) return PairsSeen::none;
+  const int first_key = t.first_key + key;
+  const bool hidden = first_key + keys > (F.mask == MaskShape::none ? t.q.s_k : t.q.end(first_row)) ||
+                      (F.mask == MaskShape::window && first_key < t.q.begin(first_row + rows - 1));
+  return hidden ? PairsSeen::some : PairsSeen::all;
+}
+
+/// What a warp has to do for a block: whether some of its rows see some of its keys, of dV and dK, and of dQ.
+struct WarpsPart {
+  bool sums, dq;
+};
+
 template <PortableBackwardConfig C>
 __device__ __forceinline__ void portable_backward_together(const BackwardParams& bp) {
   static_assert(C.impossible() == nullptr && C.part == BackwardPart::together);
@@ -72,6 +88,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
   constexpr int kM = kStep / 32, kN = kTile / 4;                  // S and dP of a warp: [16 * kM, kN]
   constexpr int kUnroll = kD % 64 == 0 && kDv % 64 == 0 ? 4 : 2;  // more would be loaded ahead than registers hold
   constexpr int kColumnWarps = C.column_warps(), kDqColumnWarps = C.dq_column_warps();
+  constexpr bool kAsksTile = F.own_lengths || F.changes_scores() || F.bit_masks() || F.dropout;  // for every score
   constexpr int kDqM = kBlock / C.row_warps() / 16;  // dQ of a warp: [16 * kDqM, kD / kDqColumnWarps]
 
   const ForwardParams& p = bp.forward;
@@ -157,50 +174,68 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
       }
 
       const int my_warp = int(fresh(warp)), score_key = my_warp % 4 * kN;
+      const WarpsPart part = [&] {
+        const TileState t = tile_state_at(state_at);
+        const int sum_key = my_warp / kColumnWarps * 32, dq_row = here.row + my_warp / kDqColumnWarps * (16 * kDqM);
+        return WarpsPart{sees<F>(t, here.row, kBlock, sum_key, 32), sees<F>(t, dq_row, 16 * kDqM, 0, kTile)};
+      }();
 #pragma unroll 1
       for (int within = my_warp / 4 * (16 * kM); within < kBlock; within += kStep) {
         float s[kM][kN / 2], dp[kM][kN / 2];  // products, then P and dS
         clear(s);
         clear(dp);
-        if (sees<F>(tile_state_at(state_at), here.row + within, 16 * kM, score_key, kN)) {
+        const PairsSeen seen = pairs_seen<F>(tile_state_at(state_at), here.row + within, 16 * kM, score_key, kN);
+        if (seen != PairsSeen::none) {
           multiply_rows<T, kD, kN, kM, kUnroll>(s, q_at + within * kD * kBytes, k_at + score_key * kD * kBytes, p.d,
                                                 lane);
           multiply_rows<T, kDv, kN, kM, kUnroll>(dp, do_at + within * kDv * kBytes, v_at + score_key * kDv * kBytes,
                                                  p.d_v, lane);
-          const TileState t = tile_state_at(state_at);
-          const Sequence& q = t.q;
-          const int head = here.head, row = here.row + within, key = t.first_key + score_key;
-          const bool edge = key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(row)) ||
-                            (F.mask == MaskShape::window && key < q.begin(row + 16 * kM - 1));
-#pragma unroll
-          for (int m = 0; m < kM; ++m) {
-            const int my_row = int(fresh(row + 16 * m + lane / 4));
-            RowFeatures<F, T> rows[2];
-            if (F.changes_scores() || F.bit_masks() || edge) {
-              rows[0].set(p, q, t.batch, head, my_row);
-              rows[1].set(p, q, t.batch, head, my_row + 8);
+          // `edge`: some pair is hidden. A constant, so that where none is nobody asks again, nor for the tile.
+          const auto differentiate_all = [&]<bool edge>() __attribute__((always_inline)) {
+            TileState t;
+            if constexpr (edge || kAsksTile) {
+              t = tile_state_at(state_at);
+            } else {
+              t.q = sequence_of<F>(p, 0);
+              t.batch = t.first_key = 0;
             }
-            RowStates states;
+            const Sequence& q = t.q;
+            const int head = here.head, row = here.row + within, key = t.first_key + score_key;
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              float lse[1], dot[1];
-              const u32 at = stats_at + (slot * 2 * kBlock + within + 16 * m + 8 * half + lane / 4) * 4;
-              load_shared(lse, at);
-              load_shared(dot, at + kBlock * 4);
-              states.lse[half] = my_row + 8 * half < q.s_q ? lse[0] : HEED_INFINITY;
-              states.dot[half] = dot[0];
-            }
-            float no_sums[2];
+            for (int m = 0; m < kM; ++m) {
+              const int my_row = int(fresh(row + 16 * m + lane / 4));
+              RowFeatures<F, T> rows[2];
+              if (F.changes_scores() || F.bit_masks() || edge) {
+                rows[0].set(p, q, t.batch, head, my_row);
+                rows[1].set(p, q, t.batch, head, my_row + 8);
+              }
+              RowStates states;
 #pragma unroll
-            for (int n = 0; n < kN / 16; ++n) {
-              const ScoreTile at{row + 16 * m,
-                                 int(fresh(key)) + 16 * n,
-                                 q.s_k,
-                                 edge,
-                                 u32(t.batch) * p.heads + head,
-                                 {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}};
-              differentiate<C.part, F, T>(p, rows, states, at, eighth(s[m], n), eighth(dp[m], n), no_sums, lane);
+              for (int half = 0; half < 2; ++half) {
+                float lse[1], dot[1];
+                const u32 at = stats_at + (slot * 2 * kBlock + within + 16 * m + 8 * half + lane / 4) * 4;
+                load_shared(lse, at);
+                load_shared(dot, at + kBlock * 4);
+                states.lse[half] = my_row + 8 * half < q.s_q ? lse[0] : HEED_INFINITY;
+                states.dot[half] = dot[0];
+              }
+              float no_sums[2];
+#pragma unroll
+              for (int n = 0; n < kN / 16; ++n) {
+                const ScoreTile at{row + 16 * m,
+                                   int(fresh(key)) + 16 * n,
+                                   q.s_k,
+                                   edge,
+                                   u32(t.batch) * p.heads + head,
+                                   {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}};
+                differentiate<C.part, F, T>(p, rows, states, at, eighth(s[m], n), eighth(dp[m], n), no_sums, lane);
+              }
             }
+          };
+          if (seen == PairsSeen::some) {
+            differentiate_all.template operator()<true>();
+          } else {
+            differentiate_all.template operator()<false>();
           }
         }
         store_weights<T, kTile>(p_at, s, within, score_key, lane);
@@ -214,8 +249,29 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         close_copies();
       }
 
+      // dQ first: its adds leave while dV and dK are multiplied.
+      const int dq_warp = int(fresh(warp)), dq_row = dq_warp / kDqColumnWarps * (16 * kDqM);
+      const int dq_column = dq_warp % kDqColumnWarps, row = here.row + dq_row;
+      if (part.dq) {
+        const TileState t = tile_state_at(state_at);
+        const i64 place = here.head * bp.row_space + row_start(p, t.q, t.batch) + row;
+        const int rows = t.q.s_q - row;
+        float dq[kDqM][kD / kDqColumnWarps / 2];
+        clear(dq);
+        add_stored_product<T, Stored::by_row, kTile, kD, kTile, kDqColumnWarps>(
+            dq, stored_first<Stored::by_row, kTile>(ds_at, dq_row, lane), columns_first<kD>(k_at, dq_column, lane));
+        float* const to = bp.dq_sum + place * kD + dq_column * kSumTile;
+#pragma unroll
+        for (int m = 0; m < kDqM; ++m) {
+          if (16 * m >= rows) break;
+#pragma unroll
+          for (int n = 0; n < kD / kDqColumnWarps / 16; ++n)
+            add_to_sum(to + (16 * m * kD + n * kDqColumnWarps * kSumTile), eighth(dq[m], n), lane);
+        }
+      }
+
       const int sum_warp = int(fresh(warp)), sum_key = sum_warp / kColumnWarps * 32;
-      if (sees<F>(tile_state_at(state_at), here.row, kBlock, sum_key, 32)) {
+      if (part.sums) {
         const int sum_column = sum_warp % kColumnWarps;
         add_stored_product<T, Stored::by_depth, kTile, kDv, kBlock, kColumnWarps>(
             dv, stored_first<Stored::by_depth, kTile>(p_at, sum_key, lane),
@@ -223,25 +279,6 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         add_stored_product<T, Stored::by_depth, kTile, kD, kBlock, kColumnWarps>(
             dk, stored_first<Stored::by_depth, kTile>(ds_at, sum_key, lane), columns_first<kD>(q_at, sum_column, lane));
       }
-      const int dq_warp = int(fresh(warp)), dq_row = dq_warp / kDqColumnWarps * (16 * kDqM);
-      const int dq_column = dq_warp % kDqColumnWarps, row = here.row + dq_row;
-      if (sees<F>(tile_state_at(state_at), row, 16 * kDqM, 0, kTile)) {
-        float dq[kDqM][kD / kDqColumnWarps / 2];
-        clear(dq);
-        add_stored_product<T, Stored::by_row, kTile, kD, kTile, kDqColumnWarps>(
-            dq, stored_first<Stored::by_row, kTile>(ds_at, dq_row, lane), columns_first<kD>(k_at, dq_column, lane));
-        const TileState t = tile_state_at(state_at);
-        const i64 place = here.head * bp.row_space + row_start(p, t.q, t.batch) + row;
-        float* const to = bp.dq_sum + place * kD + dq_column * kSumTile;
-#pragma unroll
-        for (int m = 0; m < kDqM; ++m) {
-          if (row + 16 * m >= t.q.s_q) break;
-#pragma unroll
-          for (int n = 0; n < kD / kDqColumnWarps / 16; ++n)
-            add_to_sum(to + (16 * m * kD + n * kDqColumnWarps * kSumTile), eighth(dq[m], n), lane);
-        }
-      }
-
       here.go_on(tile_state_at(state_at), kBlock);
       if constexpr (kStages == 3) {
         slot = slot == 2 ? 0 : slot + 1;
