@@ -3,6 +3,7 @@
 #include "core/invalid.hpp"
 #include "cuda/forward_params.hpp"
 #include "cuda/kept_text.hpp"
+#include "cuda/lines_of_entries.hpp"
 
 #include <fmt/format.h>
 
@@ -87,26 +88,18 @@ std::span<const HopperBackwardLine> hopper_backward_lines() {
 }
 
 std::vector<HopperBackwardLine> tuned_backward_lines(const TuningRecord& record, TunedBy by) {
-  std::vector<HopperBackwardLine> lines;
-  for (const TuningEntry& entry : record.backward) {
-    if (entry.sm != 90) continue;
-    const std::string name = kernel_name(entry, by);
-    const std::string what = fmt::format("tuning record, backward entry {}", name), stem = "hopper_bwd_" + name;
-    if (std::any_of(lines.begin(), lines.end(), [&](const HopperBackwardLine& l) { return l.spec.stem == stem; }))
-      throw core::invalid("{}: there are two of them.", what);
+  const auto make = [&](const TuningEntry& entry, const std::string& what) {
     HopperBackwardLine line = turned(base_line(entry.d, entry.d_v, what), HopperBackwardAlgo::parse(entry.algo));
     if (!line.foreign.empty()) throw core::invalid("{}: {}.", what, line.foreign);
     if (const std::string broken = broken_limit(line.choice); !broken.empty())
       throw core::invalid("{}: {}.", what, broken);
-    line.spec.stem = kept(stem);
     line.spec.signature = measured(line.spec.signature, entry.causal);
-    line.spec.algorithm.notes = by == TunedBy::user ? "from the user's tuning record" : "tuned";
     line.room = 0;
-    line.from_s_k = entry.from_keys;
-    line.to_s_k = entry.to_keys.value_or(Sizes::kNoLimit);
     line.preference = by == TunedBy::user ? 0.9 : 0.95;
-    lines.push_back(with_knobs_told(line));
-  }
+    return line;
+  };
+  auto lines = lines_of_entries<HopperBackwardLine>(record, Operation::backward, by, make);
+  for (HopperBackwardLine& line : lines) line = with_knobs_told(line);
   return lines;
 }
 

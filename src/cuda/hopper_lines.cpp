@@ -3,6 +3,7 @@
 #include "core/ceil_div.hpp"
 #include "core/invalid.hpp"
 #include "cuda/kept_text.hpp"
+#include "cuda/lines_of_entries.hpp"
 
 #include <fmt/format.h>
 
@@ -176,27 +177,19 @@ std::span<const HopperLine> hopper_lines() {
 }
 
 std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by) {
-  std::vector<HopperLine> lines;
-  for (const TuningEntry& entry : record.forward) {
-    if (entry.sm != 90) continue;
-    const std::string name = kernel_name(entry, by);
-    const std::string what = fmt::format("tuning record, entry {}", name), stem = "hopper_fwd_" + name;
-    if (std::any_of(lines.begin(), lines.end(), [&](const HopperLine& l) { return l.spec.stem == stem; }))
-      throw core::invalid("{}: there are two of them.", what);
+  const auto make = [&](const TuningEntry& entry, const std::string& what) {
     HopperLine line = turned(base_line(entry.d, entry.d_v, what), HopperAlgo::parse(entry.algo));
     if (const std::string broken = broken_limit(line.config); !broken.empty())
       throw core::invalid("{}: {}.", what, broken);
     if (line.config.inaccurate())
       throw core::invalid("{}: sums in f16 are inaccurate, and no record may ask for them.", what);
-    line.spec.stem = kept(stem);
     line.spec.signature = lean(line.spec.signature, entry.causal ? kCausal : kFull);
-    line.spec.algorithm.notes = by == TunedBy::user ? "from the user's tuning record" : "tuned";
     line.room = 1;  // heads that share tiles
-    line.from_s_k = entry.from_keys;
-    line.to_s_k = entry.to_keys.value_or(Sizes::kNoLimit);
     line.preference = by == TunedBy::user ? 0.9 : 1.0;
-    lines.push_back(with_knobs_told(line));
-  }
+    return line;
+  };
+  auto lines = lines_of_entries<HopperLine>(record, Operation::forward, by, make);
+  for (HopperLine& line : lines) line = with_knobs_told(line);
   return lines;
 }
 
