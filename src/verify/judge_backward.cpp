@@ -132,9 +132,40 @@ class BackwardJudge {
     }
   }
 
+  /// No score is larger: |scale| |q| |k|, of rows that are numbers.
+  double largest_score(const core::Sequences& sequences) const {
+    const auto largest_norm = [&](const TensorView& view, std::int64_t b, std::int64_t heads, std::int64_t first,
+                                  std::int64_t rows) {
+      const Strides s = core::strides_of(view);
+      double largest = 0;
+      for (std::int64_t h = 0; h < heads; ++h)
+        for (std::int64_t i = first; i < first + rows; ++i) {
+          double sum = 0;
+          for (std::int64_t e = 0; e < case_.d; ++e) {
+            const double x = core::load(view.data, view.type, b * s.batch + i * s.sequence + h * s.head + e * s.dim);
+            sum += x * x;
+          }
+          if (std::isfinite(sum)) largest = std::max(largest, sum);
+        }
+      return std::sqrt(largest);
+    };
+    const double scale =
+        args_.forward.scale != 0 ? std::abs(args_.forward.scale) : 1 / std::sqrt(static_cast<double>(case_.d));
+    double largest = 0;
+    for (std::int64_t b = 0; b < case_.b; ++b) {
+      const core::Sequence sequence = sequences[b];
+      const double q = largest_norm(args_.forward.q, b, case_.h, sequence.q_row, sequence.s_q);
+      largest =
+          std::max(largest, scale * q * largest_norm(args_.forward.k, b, case_.h_k, sequence.k_row, sequence.s_k));
+    }
+    return largest;
+  }
+
   /// dq by its queries; dk and dv by their keys.
   void judge_operands() {
     const core::Sequences sequences(args_.forward);
+    // A sink may hold the LSE up while all scores are far below it: then it is their rounding that all weights share.
+    if (args_.forward.sink.given()) largest_lse_ = std::min(largest_score(sequences), kMostLse);
     const TensorView lse = args_.forward.lse;
     const core::LseStrides lse_steps = core::lse_strides(lse);
     const std::int64_t group = case_.h_k == 0 ? 0 : case_.h / case_.h_k;
@@ -155,7 +186,7 @@ class BackwardJudge {
         for (std::int64_t i = 0; i < sequence.s_q; ++i) {
           const double its_lse = core::load(
               lse.data, lse.type, b * lse_steps.batch + h * lse_steps.head + (sequence.q_row + i) * lse_steps.row);
-          if (std::isfinite(its_lse)) largest_lse_ = std::max(largest_lse_, std::min(std::abs(its_lse), 1000.0));
+          if (std::isfinite(its_lse)) largest_lse_ = std::max(largest_lse_, std::min(std::abs(its_lse), kMostLse));
           if (queries_.chosen(b, h, i)) add(dq, args_.dq, case_.h, h, sequence.q_row, i, case_.s_q[0], bounds.count(i));
         }
       const std::vector<std::int64_t> seen = queries_that_see(bounds, sequence);
@@ -284,7 +315,8 @@ class BackwardJudge {
   const BackwardArgs& args_;
   RowChoice queries_, keys_;
   std::shared_ptr<const References> references_;
-  double largest_lse_ = 0;
+  static constexpr double kMostLse = 1000;
+  double largest_lse_ = 0;  ///< of |LSE|, or of what is as good
   Verdict result_;
   Comparison comparison_{result_};
 };

@@ -378,6 +378,20 @@ BACKWARD(museum_12_gradients_of_large_logits_are_finite_and_right) {
 }
 
 // Museum 15: a bias of odd length, with its gradient.
+/// All weights are of the size of 1e-12, and the rounding of the scores is all that moves them.
+BACKWARD(gradients_of_scores_far_below_a_sink_are_right) {
+  Case c = small_backward();
+  c.type = f32;
+  c.b = 1, c.h = c.h_k = 1, c.s_q = {1}, c.s_k = {1};
+  c.d = 173, c.d_v = 1, c.scale = -0.25;
+  c.sink = SinkInit::normal, c.dsink = true;
+  c.distribution = Distribution::equal;
+  for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{571546763577494359}}) {
+    c.seed = seed;
+    expect_matches_oracle(c);
+  }
+}
+
 BACKWARD(museum_15_the_gradient_of_a_bias_of_odd_length_is_right) {
   for (const std::int64_t s : {43, 77, 498})
     for (const DataType type : {f32, f16, bf16}) {
