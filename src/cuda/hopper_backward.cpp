@@ -129,8 +129,7 @@ std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& 
   if (problem.deterministic()) return std::clamp<std::int64_t>(heads_in_order(right, d, key_tiles), 1, all);
   if (!right) return 1;
   // Sections of one size: in a small last one the longest tiles would come too late.
-  const std::int64_t sections = ceil_div(all, heads_under_right_mask(d, key_tiles));
-  return ceil_div(all, sections);
+  return core::even_part(all, heads_under_right_mask(d, key_tiles));
 }
 
 class HopperBackward final : public CudaBackwardKernel {

@@ -7,15 +7,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace heed::cuda {
 namespace {
 
 using dispatch::BackwardSignature;
 using dispatch::Feature;
 using dispatch::MaskClass;
-using dispatch::Sizes;
 using kernels::HopperBackwardConfig;
 
 HopperBackwardLine turned(const HopperBackwardLine& base, const HopperBackwardAlgo& algo) {

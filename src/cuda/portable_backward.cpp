@@ -117,8 +117,7 @@ std::string_view purpose(BackwardPart part) {
 int section(std::int64_t key_tiles, std::int64_t heads) {
   constexpr std::int64_t kTiles = 700;
   const std::int64_t most = std::max<std::int64_t>(kTiles / std::max<std::int64_t>(key_tiles, 1), 1);
-  const std::int64_t sections = std::max<std::int64_t>(ceil_div(heads, most), 1);
-  return static_cast<int>(std::min<std::int64_t>(ceil_div(heads, sections), std::numeric_limits<int>::max()));
+  return static_cast<int>(std::min<std::int64_t>(core::even_part(heads, most), std::numeric_limits<int>::max()));
 }
 
 /// The CTAs that a step has work for. Sets p's schedule.
@@ -175,18 +174,22 @@ class PortableBackward final : public CudaBackwardKernel {
 
  private:
   BackwardWorkspace workspace(const Problem& problem) const override {
+    return workspace(problem, PortableBackwardConfigs(problem, max_shared_bytes()));
+  }
+  static BackwardWorkspace workspace(const Problem& problem, const PortableBackwardConfigs& configs) {
     const std::int64_t rows = packed_row_space(problem);
-    const std::int64_t columns = PortableBackwardConfigs(problem, max_shared_bytes()).dq_sum_columns();
-    return divide_workspace(problem, {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * columns});
+    return divide_workspace(problem,
+                            {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()});
   }
 
   int max_shared_bytes() const { return has_state() ? state().device.max_shared_memory : 0; }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
-    kernels::BackwardParams p = backward_params(call, workspace(call.problem));
+    const PortableBackwardConfigs configs(call.problem, max_shared_bytes());
+    kernels::BackwardParams p = backward_params(call, workspace(call.problem, configs));
     void* parameters[] = {&p};
     std::size_t step = 0;
-    for (const PortableBackwardConfig& config : PortableBackwardConfigs(call.problem, max_shared_bytes())) {
+    for (const PortableBackwardConfig& config : configs) {
       const LoadedKernel& kernel = *compiled.kernels.at(step++);
       const std::int64_t count = tiles(config, call.problem, p);
       if (count == 0) continue;

@@ -149,8 +149,7 @@ class BackwardJudge {
         }
       return std::sqrt(largest);
     };
-    const double scale =
-        args_.forward.scale != 0 ? std::abs(args_.forward.scale) : 1 / std::sqrt(static_cast<double>(case_.d));
+    const double scale = std::abs(Problem::of(args_.forward).scale());
     double largest = 0;
     for (std::int64_t b = 0; b < case_.b; ++b) {
       const core::Sequence sequence = sequences[b];

@@ -3,7 +3,6 @@
 #include "conformance/conformance.hpp"
 #include "conformance/sparse_memory.hpp"
 #include "core/float_bits.hpp"
-#include "verify/device_buffers.hpp"
 #include "verify/fuzz.hpp"
 
 #include <heed/error.hpp>
@@ -151,14 +150,7 @@ BACKWARD(a_plan_runs_twice_in_one_workspace_without_an_order_of_sums) {
   batch.mode = Mode::batch, batch.b = 3, batch.s_q = {65}, batch.s_k = {300};
   for (const Case& c : {packed, batch}) {
     const Buffers buffers(c);
-    verify::DeviceBuffers device;
-    device.upload(buffers);
-    const BackwardArgs args = device.translated(buffers.backward_args());
-    const Plan plan = context().plan(Problem::of(args, Memory::gpu), {.engine = GetParam().choice});
-    const auto workspace = device.workspace(plan.workspace_bytes());
-    for (int run = 0; run < 2; ++run) plan.run_on_stream(args, workspace, device.stream());
-    EXPECT_FALSE(device.workspace_overrun()) << c.to_command();
-    device.download(buffers);
+    run_plan_twice_on_the_gpu(buffers);
     const verify::Verdict verdict = verify::judge(buffers, {.executor = &context().executor()});
     EXPECT_TRUE(verdict.valid()) << verdict.to_string() << "\n  " << c.to_command();
   }
@@ -377,8 +369,7 @@ BACKWARD(museum_12_gradients_of_large_logits_are_finite_and_right) {
     }
 }
 
-// Museum 15: a bias of odd length, with its gradient.
-/// All weights are of the size of 1e-12, and the rounding of the scores is all that moves them.
+// All weights are of the size of 1e-12, and the rounding of the scores is all that moves them.
 BACKWARD(gradients_of_scores_far_below_a_sink_are_right) {
   Case c = small_backward();
   c.type = f32;
@@ -392,6 +383,7 @@ BACKWARD(gradients_of_scores_far_below_a_sink_are_right) {
   }
 }
 
+// Museum 15: a bias of odd length, with its gradient.
 BACKWARD(museum_15_the_gradient_of_a_bias_of_odd_length_is_right) {
   for (const std::int64_t s : {43, 77, 498})
     for (const DataType type : {f32, f16, bf16}) {
@@ -460,15 +452,7 @@ BACKWARD(a_plan_runs_in_exactly_the_workspace_it_asks_for) {
     const auto expected = gradients(c);
     const Buffers buffers(c);
     if (on_gpu()) {
-      verify::DeviceBuffers device;
-      device.upload(buffers);
-      const BackwardArgs args = device.translated(buffers.backward_args());
-      const Plan plan = context().plan(Problem::of(args, Memory::gpu), {.engine = GetParam().choice});
-      const auto workspace = device.workspace(plan.workspace_bytes());
-      // Twice: a run leaves the workspace as the next one needs it.
-      for (int run = 0; run < 2; ++run) plan.run_on_stream(args, workspace, device.stream());
-      EXPECT_FALSE(device.workspace_overrun()) << c.to_command();
-      device.download(buffers);
+      run_plan_twice_on_the_gpu(buffers);
       EXPECT_EQ(buffers.output_bytes(), expected) << c.to_command();
       continue;
     }

@@ -2,6 +2,7 @@
 
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
+#include "verify/device_buffers.hpp"
 
 #include <cstdlib>
 #include <map>
@@ -64,6 +65,23 @@ verify::ReferenceCache& Conformance::references() {
 }
 
 bool Conformance::on_gpu() const { return GetParam().choice == EngineChoice::cuda; }
+
+void Conformance::run_plan_twice_on_the_gpu(const Buffers& buffers) const {
+  verify::DeviceBuffers device;
+  device.upload(buffers);
+  const auto run = [&](const auto& args) {
+    const Plan plan = context().plan(Problem::of(args, Memory::gpu), {.engine = GetParam().choice});
+    const auto workspace = device.workspace(plan.workspace_bytes());
+    for (int i = 0; i < 2; ++i) plan.run_on_stream(args, workspace, device.stream());
+    EXPECT_FALSE(device.workspace_overrun()) << buffers.get_case().to_command();
+  };
+  if (buffers.get_case().backward()) {
+    run(device.translated(buffers.backward_args()));
+  } else {
+    run(device.translated(buffers.args()));
+  }
+  device.download(buffers);
+}
 
 void Conformance::expect_matches_oracle(const Case& c) const {
   const verify::Verdict verdict = verify::run_case(c, target(), {.references = &references()});

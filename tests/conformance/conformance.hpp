@@ -37,6 +37,9 @@ class Conformance : public testing::TestWithParam<Engine> {
   /// What the oracle said of this test's cases, on whichever engine it was asked first.
   static verify::ReferenceCache& references();
 
+  /// Twice, in exactly the workspace that the plan asks for: a run leaves it as the next one needs it.
+  void run_plan_twice_on_the_gpu(const Buffers& buffers) const;
+
   /// Runs the case and compares it with the oracle; says the command line when it is not right.
   void expect_matches_oracle(const Case& c) const;
   /// Runs what is in `buffers` and compares it with the oracle.

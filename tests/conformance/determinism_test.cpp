@@ -1,7 +1,6 @@
 /// Bits do not depend on threads, runs or neighbours.
 
 #include "conformance/conformance.hpp"
-#include "verify/device_buffers.hpp"
 
 #include <thread>
 
@@ -53,15 +52,7 @@ CONFORMANCE(a_plan_runs_in_exactly_the_workspace_it_asks_for) {
     const auto expected = run(c);
     const Buffers buffers(c);
     if (on_gpu()) {
-      verify::DeviceBuffers device;
-      device.upload(buffers);
-      const ForwardArgs args = device.translated(buffers.args());
-      const Plan plan = context().plan(Problem::of(args, Memory::gpu), {.engine = GetParam().choice});
-      const auto workspace = device.workspace(plan.workspace_bytes());
-      // Twice: a run leaves the workspace as the next one needs it.
-      for (int run = 0; run < 2; ++run) plan.run_on_stream(args, workspace, device.stream());
-      EXPECT_FALSE(device.workspace_overrun()) << c.to_command();
-      device.download(buffers);
+      run_plan_twice_on_the_gpu(buffers);
       EXPECT_EQ(buffers.output_bytes(), expected) << c.to_command();
       continue;
     }
