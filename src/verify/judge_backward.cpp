@@ -290,15 +290,12 @@ class BackwardJudge {
     constexpr double kF32 = 0x1p-24;
     const double of_values = 3 * bucket.plain_error + rounding_unit(type) * bucket.largest;
     // Logits and dP are sums of d and d_v products, rounded at every step; the plain computation may be spared that.
-    const double of_logits = 0.5 * kF32 * std::sqrt(static_cast<double>(case_.d + case_.d_v)) * magnitude;
+    const double of_logits = 0.5 * kF32 * roundings(case_.d + case_.d_v) * magnitude;
     // A weight is off by half a unit after rounding, in a few terms maybe by more than the plain one's.
     const bool rounds = case_.type != DataType::f32 && case_.math == Math::fast;
     const double of_weights = (rounds ? 1.5 * rounding_unit(case_.type) : 8 * kF32) * spread;
     // What moves all weights together: an LSE in other units is rounded once more, and equal rows have equal errors.
-    // Where all elements are equal, so are the roundings of a logit's d terms, and add up instead of averaging out.
-    const auto terms = static_cast<double>(case_.d);
-    const double roundings = 0.5 * (case_.distribution == Distribution::equal ? terms : std::sqrt(terms));
-    const double of_lse = kF32 * (2 + roundings) * (1 + largest_lse_) * bucket.largest;
+    const double of_lse = kF32 * (2 + 0.5 * roundings(case_.d)) * (1 + largest_lse_) * bucket.largest;
     double of_sums = 0;
     if (name == "dq" && case_.dq_in_16_bits) {
       constexpr double kKeysPerSum = 16;  // an engine may round after every so many keys
@@ -307,6 +304,16 @@ class BackwardJudge {
     }
     const double sum = of_values + of_logits + of_weights + of_lse + of_sums + kUnderflow;
     return std::isfinite(sum) ? sum : of_values + kUnderflow;
+  }
+
+  /// How many roundings of a sum of so many products are left when most have averaged out. Those of equal elements
+  /// do not; nor do those of terms of one sign in a unit that cuts instead of rounding, as tensor units do after every
+  /// eight or sixteen products.
+  double roundings(std::int64_t products) const {
+    const auto all = static_cast<double>(products);
+    if (case_.distribution == Distribution::equal) return all;
+    const double averaged = std::sqrt(all);
+    return case_.distribution == Distribution::uniform ? std::max(averaged, all / 8) : averaged;
   }
 
   const Buffers& buffers_;
