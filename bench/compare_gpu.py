@@ -1,17 +1,19 @@
 """heed's forward or backward beside torch's cuDNN and FlashAttention-2 backends on one GPU, as ratios in one run.
 
     python3 bench/compare_gpu.py --library=build/lib/libheed.so [--backward [--deterministic]] [--d=64,128,256]
-                                 [--s=512,...] [--causal=0,1] [--type=f16] [--peer=FILE.py] [--json=FILE]
-                                 [--markdown=FILE]
+                                 [--s=512,...] [--causal=0,1] [--type=f16] [--tokens=16384] [--width=2048]
+                                 [--heads-k=0] [--peer=FILE.py] [--json=FILE] [--markdown=FILE]
 
 Every point is one graph per implementation (several launches in a row, so that nobody's host time counts), replayed in
-rounds of random order; medians over the rounds. h * d = 2048 and b * s = 16384 throughout. heed's result is compared
-with fp64 for some heads and with cuDNN for all of them before it is timed.
+rounds of random order; medians over the rounds. h * d = 2048 (--width) and b * s = 16384 (--tokens) throughout, and
+as many heads of K and V as of Q, if --heads-k does not say how many. heed's result is compared with fp64 for some heads
+and with cuDNN for all of them before it is timed.
 
-A backward pass is all that comes after the forward one: for heed its three stages, for torch what autograd launches.
+A backward pass is all that comes after the forward one: for heed all its stages, for torch what autograd launches.
 
 --peer names a Python file with a function peers(q, k, v, causal) -> {name: function that launches on the current
-stream}, for libraries that torch does not bring, such as FlashAttention-3 built from its public source.
+stream}, for libraries that torch does not bring, such as FlashAttention-3 built from its public source. Its problems
+have as many heads of K and V as of Q.
 """
 
 import argparse
@@ -78,16 +80,27 @@ def time_of(graph, launches):
     return begin.elapsed_time(end) * 1e-3 / launches
 
 
+def attention(q, k, v, causal):
+    return functional.scaled_dot_product_attention(
+        q, k, v, is_causal=bool(causal), enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
 def torch_peer(backend, q, k, v, causal):
     def run():
         with sdpa_kernel(backend):
-            return functional.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
+            return attention(q, k, v, causal)
 
     return run
 
 
 def apart(x, y):
     return ((x.double() - y.double()).norm() / y.double().norm()).item()
+
+
+def randn(b, s, h, d, torch_type):
+    """Stored as [b, s, h, d], seen as [b, h, s, d]."""
+    return torch.randn(b, s, h, d, device="cuda").to(torch_type).transpose(1, 2)
 
 
 class Point:
@@ -98,10 +111,10 @@ class Point:
     def __init__(self, options, heed, extra, d, causal, s):
         torch_type, heed_type = TYPES[options.type]
         b, h = max(1, options.tokens // s), options.width // d
+        h_k = options.heads_k or h
         self.flops = 4 * b * h * s * s * d / (2 if causal else 1)
-        self.facts = {"d": d, "causal": causal, "s": s, "b": b, "h": h}
-        # Stored as [b, s, h, d], seen as [b, h, s, d].
-        q, k, v = (torch.randn(b, s, h, d, device="cuda").to(torch_type).transpose(1, 2) for _ in range(3))
+        self.facts = {"d": d, "causal": causal, "s": s, "b": b, "h": h, "h_k": h_k}
+        q, k, v = (randn(b, s, heads, d, torch_type) for heads in (h, h_k, h_k))
         o = torch.full((b, s, h, d), math.nan, device="cuda", dtype=torch_type).transpose(1, 2)
         args = heed.args(q, k, v, o, heed_type, causal)
         self.facts["kernel"] = heed.kernel(args)
@@ -115,7 +128,7 @@ class Point:
             self.functions["fa2"] = torch_peer(SDPBackend.FLASH_ATTENTION, q, k, v, causal)
         else:
             self.functions["efficient"] = torch_peer(SDPBackend.EFFICIENT_ATTENTION, q, k, v, causal)
-        if extra:
+        if extra and h == h_k:
             self.functions.update(extra.peers(q, k, v, causal))
         self.check(options, q, k, v, o, causal)
         self.keep = (q, k, v, o, args)
@@ -125,7 +138,8 @@ class Point:
         torch.cuda.synchronize()
         errors = []
         for b, h in {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}:
-            exact = reference(q[b, h], k[b, h], v[b, h], causal)
+            of_head = h // (q.shape[1] // k.shape[1])
+            exact = reference(q[b, h], k[b, of_head], v[b, of_head], causal)
             errors.append(((o[b, h].double() - exact).norm() / exact.norm()).item())
         peer = next(name for name in self.functions if name != "heed")
         other = self.functions[peer]().float()
@@ -160,13 +174,14 @@ class BackwardPoint(Point):
     def __init__(self, options, heed, extra, d, causal, s):
         torch_type, heed_type = TYPES[options.type]
         b, h = max(1, options.tokens // s), options.width // d
+        h_k = options.heads_k or h
         self.flops = 10 * b * h * s * s * d / (2 if causal else 1)
-        self.facts = {"d": d, "causal": causal, "s": s, "b": b, "h": h}
+        self.facts = {"d": d, "causal": causal, "s": s, "b": b, "h": h, "h_k": h_k}
         self.stream = torch.cuda.Stream()
-        q, k, v, d_o = (torch.randn(b, s, h, d, device="cuda").to(torch_type).transpose(1, 2) for _ in range(4))
+        q, k, v, d_o = (randn(b, s, heads, d, torch_type) for heads in (h, h_k, h_k, h))
         o = torch.empty_like(q)
         lse = torch.empty(b, h, s, device="cuda")
-        grads = [torch.full_like(q, math.nan) for _ in range(3)]
+        grads = [torch.full_like(x, math.nan) for x in (q, k, v)]
         args = heed.args(q, k, v, o, heed_type, causal)
         backward = heed.backward_args(args, lse, d_o, *grads, heed_type, options.deterministic)
         heed.forward_on_stream(args, torch.cuda.current_stream().cuda_stream)
@@ -185,12 +200,12 @@ class BackwardPoint(Point):
         for name, backend in backends.items():
             leaves = [x.detach().requires_grad_() for x in (q, k, v)]
             with torch.cuda.stream(self.stream), sdpa_kernel(backend):
-                output = functional.scaled_dot_product_attention(*leaves, is_causal=bool(causal))
+                output = attention(*leaves, causal)
             self.functions[name] = lambda output=output, leaves=leaves: torch.autograd.grad(
                 output, leaves, d_o, retain_graph=True
             )
         torch.cuda.synchronize()
-        if extra:
+        if extra and h == h_k:
             self.functions.update(extra.backward_peers(q, k, v, o, lse, d_o, causal))
         self.check_gradients(options, q, k, v, d_o, causal)
         self.keep = (q, k, v, o, lse, d_o, args, backward, workspace)
@@ -199,9 +214,12 @@ class BackwardPoint(Point):
         mine = self.functions["heed"]()
         torch.cuda.synchronize()
         errors = []
-        for b, h in {(0, 0), (q.shape[0] - 1, q.shape[1] - 1)}:
-            exact = backward_reference(q[b, h], k[b, h], v[b, h], d_o[b, h], causal)
-            errors += [apart(x[b, h], y) for x, y in zip(mine, exact)]
+        group = q.shape[1] // k.shape[1]
+        for b, h_k in {(0, 0), (k.shape[0] - 1, k.shape[1] - 1)}:
+            heads = range(h_k * group, (h_k + 1) * group)
+            exact = [backward_reference(q[b, h], k[b, h_k], v[b, h_k], d_o[b, h], causal) for h in heads]
+            errors += [apart(mine[0][b, h], of_head[0]) for h, of_head in zip(heads, exact)]
+            errors += [apart(mine[i][b, h_k], sum(of_head[i] for of_head in exact)) for i in (1, 2)]
         peer = next(name for name in self.functions if name != "heed")
         others = [apart(x, y) for x, y in zip(mine, self.functions[peer]())]
         self.facts["error"] = max(errors)
@@ -242,6 +260,7 @@ def main():
     parser.add_argument("--type", choices=TYPES, default="f16")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--width", type=int, default=2048, help="h * d")
+    parser.add_argument("--heads-k", type=int, default=0, help="heads of K and V; 0: as many as of Q")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--family", default=None, help="hopper, portable or portable_ptx: only these kernels of heed")
     parser.add_argument("--seconds", type=float, default=0.004, help="of one replay")
@@ -267,7 +286,7 @@ def main():
                 print(rows[-1], flush=True)
                 del point
                 torch.cuda.empty_cache()
-    facts = ("d", "causal", "s", "b", "h", "kernel", "error")
+    facts = ("d", "causal", "s", "b", "h", "h_k", "kernel", "error")
     names = list(dict.fromkeys(n for row in rows for n in row if n not in facts))  # a peer may lack some head dims
 
     def means(part):

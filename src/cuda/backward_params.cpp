@@ -43,6 +43,7 @@ BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspa
   w.row_part = take(problem.dsink() || problem.dslopes() ? 2 * rows : 0);
   w.dq_sum = take(needs.dq_sum_floats);
   w.turns = take(needs.turns);
+  w.key_sum = take(needs.key_sum_floats);
   return w;
 }
 
@@ -102,6 +103,7 @@ kernels::BackwardParams backward_params(const dispatch::BackwardCall& call, cons
   p.row_part = at(workspace.row_part);
   p.dq_sum = at(workspace.dq_sum);
   p.turns = reinterpret_cast<unsigned*>(at(workspace.turns));
+  p.key_sum = at(workspace.key_sum);
   return p;
 }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace heed::cuda {
 namespace {
@@ -118,11 +119,10 @@ std::int64_t heads_under_right_mask(std::int64_t d, std::int64_t key_tiles) {
   return d <= 128 ? std::clamp<std::int64_t>(ceil_div(700, key_tiles), 16, 40)
                   : std::clamp<std::int64_t>(ceil_div(200, key_tiles), 8, 16);
 }
-/// `told`: how many tiles a section has, if not 0.
-std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t key_tiles,
-                        int told) {
+/// `told`: how many tiles a section has, if not 0. `all`: heads of all batch entries; each part of a group is one.
+std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t all,
+                        std::int64_t key_tiles, int told) {
   const bool right = features.mask == kernels::MaskShape::right;
-  const std::int64_t all = problem.batch() * problem.heads_k();
   key_tiles = std::max<std::int64_t>(key_tiles, 1);
   if (told > 0) return std::clamp<std::int64_t>(ceil_div(told, key_tiles), 1, all);
   const std::int64_t d = std::max(problem.d(), problem.d_v());
@@ -130,6 +130,40 @@ std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& 
   if (!right) return 1;
   // Sections of one size: in a small last one the longest tiles would come too late.
   return core::even_part(all, heads_under_right_mask(d, key_tiles));
+}
+
+/// Tiles of keys, of one head, and of all batch entries. Sequences of their own lengths: what is left over at each
+/// one's end makes one tile more.
+std::int64_t key_tiles_of(const Problem& problem, int tile_k) {
+  return problem.mode() == Mode::group ? ceil_div(problem.total_k(), tile_k) + problem.batch()
+                                       : ceil_div(problem.s_k(), tile_k) * problem.batch();
+}
+
+/// Into how many parts the query heads of a group are divided. A tile of keys has one thread block, which goes through
+/// all query heads of the group: with few heads of K and V there are fewer tiles than multiprocessors, and under a
+/// right mask long ones. Parts are more and shorter, at the price of their sums of dK and dV in f32, which are written
+/// and read. docs/kernels/log.md, "Groups in parts", has what this is fitted to.
+int parts_of(const Problem& problem, int tile_k, int d, int multiprocessors) {
+  if (problem.heads_k() == 0 || multiprocessors == 0) return 1;
+  constexpr double kFlops = 550e12, kBytes = 2e12, kLaunch = 4e-6, kWorthIt = 0.97;
+  // Under a right mask tiles drift apart: so many tiles' time is lost at the end, and to what they no longer find in
+  // the second-level cache.
+  constexpr double kLost = 1.5, kLostWide = 6;
+  const std::int64_t group = problem.heads_q() / problem.heads_k();
+  const auto tiles = static_cast<double>(key_tiles_of(problem, tile_k) * problem.heads_k());
+  const double seconds = 10 * expected_pairs(problem) * d / kFlops;  // of all multiprocessors
+  const bool right = features_of(problem).mask == kernels::MaskShape::right;
+  const auto time = [&](std::int64_t parts) {
+    const double items = tiles * static_cast<double>(parts), item = seconds * multiprocessors / items;
+    const double main = right ? std::max(2 * item, seconds + (d > 128 ? kLostWide : kLost) * item)
+                              : std::ceil(items / multiprocessors) * item;
+    const double sums = parts == 1 ? 0 : kLaunch + items * tile_k * d * 2 * 2 * sizeof(float) / kBytes;
+    return main + sums;
+  };
+  std::int64_t best = 1;
+  for (std::int64_t parts = 2; parts <= group; ++parts)
+    if (group % parts == 0 && time(parts) < kWorthIt * time(best)) best = parts;
+  return static_cast<int>(best);
 }
 
 class HopperBackward final : public CudaBackwardKernel {
@@ -157,14 +191,25 @@ class HopperBackward final : public CudaBackwardKernel {
     return fmt::format("the features weigh {}, there is room for {}", features.weight(), line_.room);
   }
 
-  std::vector<Step> steps(const Problem& problem, const Device&) const override {
+  std::vector<Step> steps(const Problem& problem, const Device& device) const override {
     return std::visit(
-        [](const auto& config) {
-          return std::vector<Step>{
-              {"D and LSE of rows", {kernel_source(config, HopperBackwardPart::before), "sm_90a", 0}},
-              {"dK, dV and the sum of dQ",
-               {kernel_source(config, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}},
-              {"dQ", {kernel_source(config, HopperBackwardPart::after), "sm_90a", 0}}};
+        [&](auto config) {
+          const int count = parts(problem, config, device.multiprocessors);
+          const auto step = [&](std::string purpose, HopperBackwardPart part, int shared_bytes) {
+            return Step{std::move(purpose), {kernel_source(config, part), "sm_90a", shared_bytes}};
+          };
+          std::vector<Step> list{step("D and LSE of rows", HopperBackwardPart::before, 0)};
+          if (count == 1) {
+            list.push_back(step("dK, dV and the sum of dQ", HopperBackwardPart::main, config.shared_bytes()));
+          } else {
+            auto of_part = config;
+            of_part.in_parts = true;
+            list.push_back({fmt::format("dK and dV of {} parts of each group, and the sum of dQ", count),
+                            {kernel_source(of_part, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}});
+          }
+          list.push_back(step("dQ", HopperBackwardPart::after, 0));
+          if (count > 1) list.push_back(step("dK and dV", HopperBackwardPart::parts, 0));
+          return list;
         },
         hopper_backward_choice(line_, problem).config);
   }
@@ -176,16 +221,26 @@ class HopperBackward final : public CudaBackwardKernel {
                                          : ceil_div(problem.s_q(), tile_q) * problem.batch();
   }
 
+  template <class Config>
+  int parts(const Problem& problem, const Config& config, int multiprocessors) const {
+    return line_.choice.parts > 0 ? line_.choice.parts : parts_of(problem, config.kTileK, config.d, multiprocessors);
+  }
+
   BackwardWorkspace workspace(const Problem& problem) const override {
     return std::visit(
         [&](const auto& c) {
           const std::int64_t blocks = row_blocks(problem, c.tile_q);
-          return divide_workspace(problem, {.row_space = blocks * c.tile_q,
-                                            .dq_sum_floats = problem.heads_q() * blocks * c.tile_q * c.d,
-                                            .turns = kCounterWords + turns(problem, blocks)});
+          const int count = parts(problem, c, state().device.multiprocessors);
+          return divide_workspace(
+              problem,
+              {.row_space = blocks * c.tile_q,
+               .dq_sum_floats = problem.heads_q() * blocks * c.tile_q * c.d,
+               .turns = kCounterWords + turns(problem, blocks),
+               .key_sum_floats = count == 1 ? 0 : 2 * problem.heads_k() * count * key_space(problem, c.kTileK) * c.d});
         },
         line_.choice.config);
   }
+  static std::int64_t key_space(const Problem& problem, int tile_k) { return key_tiles_of(problem, tile_k) * tile_k; }
   /// The counter of tiles lies before the turns.
   static constexpr std::int64_t kCounterWords = 16;
   static std::int64_t turns(const Problem& problem, std::int64_t blocks) {
@@ -200,13 +255,16 @@ class HopperBackward final : public CudaBackwardKernel {
   void launch_as(const Config& config, const dispatch::BackwardCall& call, const Compiled& compiled, int device) const {
     const Problem& problem = call.problem;
     if (problem.batch() == 0 || problem.heads_k() == 0) return;
-    const bool group = problem.mode() == Mode::group;
     kernels::BackwardParams p = backward_params(call, workspace(problem));
     p.counter = p.turns;
     p.turns += kCounterWords;
     p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), config.tile_q));
     p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), config.kTileK));
-    p.section = static_cast<int>(section_of(problem, features_of(problem), p.key_tiles, line_.choice.section));
+    p.parts = parts(problem, config, state().device.multiprocessors);
+    p.key_space = key_space(problem, config.kTileK);
+    const std::int64_t heads = problem.heads_k() * p.parts;
+    p.section = static_cast<int>(
+        section_of(problem, features_of(problem), problem.batch() * heads, p.key_tiles, line_.choice.section));
 
     const auto map = [&](Operand which, const void* data, int box_rows) {
       const Operand shape = shape_of(which);
@@ -227,21 +285,24 @@ class HopperBackward final : public CudaBackwardKernel {
     p.dk_map = dk.steps;
     p.dv_map = dv.steps;
 
-    // Sequences of their own lengths: what is left over at each one's end makes one tile more.
-    const std::int64_t tiles = group
-                                   ? (ceil_div(problem.total_k(), config.kTileK) + problem.batch()) * problem.heads_k()
-                                   : p.key_tiles * problem.heads_k() * problem.batch();
-    const std::int64_t blocks =
-        std::min<std::int64_t>(tiles, devices().at(static_cast<std::size_t>(device)).multiprocessors);
+    const std::int64_t blocks = std::min<std::int64_t>(key_tiles_of(problem, config.kTileK) * heads,
+                                                       devices().at(static_cast<std::size_t>(device)).multiprocessors);
     const std::int64_t row_launch = row_blocks(problem, config.tile_q) * problem.heads_q();
     const auto stream = static_cast<CUstream>(call.stream);
     constexpr unsigned kRowThreads = 256;
+    kernels::BackwardParams of_parts = p;
+    of_parts.forward.group /= p.parts;
     void* rows[] = {&p};
-    void* main[] = {&q.map, &d_o.map, &k.map, &v.map, &dk.map, &dv.map, &p};
+    void* main[] = {&q.map, &d_o.map, &k.map, &v.map, &dk.map, &dv.map, &of_parts};
     compiled.kernels.at(0)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
     compiled.kernels.at(1)->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                                    stream, main);
     compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
+    if (p.parts == 1) return;
+    constexpr std::int64_t kSumKeys = 64, kGradients = 2;  // as hopper_backward_parts.cuh has them
+    compiled.kernels.at(3)->launch(device,
+                                   static_cast<unsigned>(p.key_space / kSumKeys * problem.heads_k() * kGradients),
+                                   kRowThreads, stream, rows);
   }
 
   HopperBackwardLine line_;

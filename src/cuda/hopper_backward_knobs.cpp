@@ -14,7 +14,7 @@ using Wide = kernels::HopperWideBackwardConfig;
 
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
 constexpr std::array kQueries{32, 48, 64, 80, 96, 128};
-constexpr int kMostSection = 1 << 20;
+constexpr int kMostSection = 1 << 20, kMostParts = 1 << 10;
 
 /// A member of one of the two configurations.
 template <auto Member, class Config>
@@ -41,6 +41,9 @@ constexpr std::array kKnobs{
     number_knob<Choice>(
         "section", "tiles of keys in flight together, as whole heads; 0: by a rule", 0, kMostSection,
         [](const Choice& c) { return c.section; }, [](Choice& c, int v) { c.section = v; }),
+    number_knob<Choice>(
+        "parts", "that the query heads of a group are divided into; 0: by a rule", 0, kMostParts,
+        [](const Choice& c) { return c.parts; }, [](Choice& c, int v) { c.parts = v; }),
 };
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace heed::cuda {
 struct HopperBackwardChoice {
   std::variant<kernels::HopperBackwardConfig, kernels::HopperWideBackwardConfig> config;
   int section = 0;  ///< tiles of keys that are in flight together, as whole heads; 0: by the rule for the problem
+  int parts = 0;    ///< that the query heads of a group are divided into; 0: by the rule for the problem
 
   int d() const {
     return std::visit([](const auto& c) { return c.d; }, config);
@@ -26,7 +27,10 @@ template <>
 struct KnobsOf<HopperBackwardChoice> {
   static constexpr std::string_view kExample = "tile_q:64,pipeline:ahead";
   static std::span<const HopperBackwardKnob> all();
-  static bool told(const HopperBackwardKnob&, const HopperBackwardChoice&) { return true; }
+  /// Parts are told only where somebody has said how many: a sweep does not vary them.
+  static bool told(const HopperBackwardKnob& knob, const HopperBackwardChoice& choice) {
+    return knob.name != "parts" || choice.parts != 0;
+  }
 };
 
 /// Which limit it breaks, with the figures; empty when it can be compiled.

@@ -130,6 +130,9 @@ HopperBackwardChoice hopper_backward_choice(const HopperBackwardLine& line, cons
 
 std::string broken_limit(const HopperBackwardLine& line, const Problem& problem) {
   if (!line.foreign.empty()) return std::string(line.foreign);
+  if (const std::int64_t group = problem.heads_k() == 0 ? 1 : problem.heads_q() / problem.heads_k();
+      line.choice.parts > 1 && group % line.choice.parts != 0)
+    return fmt::format("parts: a group has {} query heads, which {} does not divide", group, line.choice.parts);
   return broken_limit(hopper_backward_choice(line, problem));
 }
 

@@ -143,12 +143,17 @@ std::vector<Problem> problems_of(std::string_view profile) {
 
 std::vector<ListedKernel> all_kernel_sources(std::string_view profile, int sm) {
   const dispatch::Registry registry = kernels_for(sm);
-  const Device device = imagined(sm);
+  const Device small = imagined(sm);
+  Device large = small;  // so many multiprocessors that backward passes divide every group of heads into parts
+  large.multiprocessors = 1 << 20;
   std::vector<ListedKernel> list;
   std::set<std::string> known;
-  for (const Problem& problem : problems_of(profile))
-    for (ListedKernel& one : sources_of(*select(registry, problem), problem, device))
-      if (known.insert(one.source.text).second) list.push_back(std::move(one));
+  for (const Problem& problem : problems_of(profile)) {
+    const std::shared_ptr<const dispatch::AttentionKernel> kernel = select(registry, problem);
+    for (const Device& device : {small, large})
+      for (ListedKernel& one : sources_of(*kernel, problem, device))
+        if (known.insert(one.source.text).second) list.push_back(std::move(one));
+  }
   return list;
 }
 

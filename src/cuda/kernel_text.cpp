@@ -60,7 +60,7 @@ std::string suffix(const ForwardFeatures& f) {
   return words;
 }
 
-/// One of the three kernels of a Hopper backward pass, whose configuration is written out as `config`.
+/// One of the kernels of a Hopper backward pass, whose configuration is written out as `config`.
 KernelSource hopper_backward_source(const std::string& name, std::string_view main, const std::string& config,
                                     HopperBackwardPart part) {
   if (part == HopperBackwardPart::main)
@@ -77,22 +77,23 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 }}
 )",
                               main, config)};
-  const std::string_view stage = part == HopperBackwardPart::before ? "before" : "after";
-  return {fmt::format("{}_{}", name, stage), fmt::format(R"(#include "hopper_backward_rows.cuh"
+  const bool of_keys = part == HopperBackwardPart::parts;
+  const std::string_view stage = of_keys ? "parts" : part == HopperBackwardPart::before ? "before" : "after";
+  return {fmt::format("{}_{}", name, stage), fmt::format(R"(#include "hopper_backward_{}.cuh"
 using namespace heed::kernels;
 
 {}
-extern "C" __global__ void __launch_bounds__(kRowThreads, 1) heed_kernel(const __grid_constant__ BackwardParams p) {{
+extern "C" __global__ void __launch_bounds__(256, 1) heed_kernel(const __grid_constant__ BackwardParams p) {{
   hopper_backward_{}<kConfig>(p);
 }}
 )",
-                                                         config, stage)};
+                                                         of_keys ? "parts" : "rows", config, stage)};
 }
 
-/// The kernel before looks at nothing but lengths, and the one after only where pairs are hidden: those of many
+/// The kernel before looks at nothing but lengths, and those after only where pairs are hidden: those of many
 /// features are the same.
 ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
-  if (part == HopperBackwardPart::main || (part == HopperBackwardPart::after && features.hides())) return features;
+  if (part == HopperBackwardPart::main || (part != HopperBackwardPart::before && features.hides())) return features;
   return {.own_lengths = features.own_lengths};
 }
 
@@ -158,26 +159,27 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
   const ForwardFeatures features = features_of_part(c.features, part);
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
                   c.pipeline == kernels::BackwardPipeline::ahead ? "_ahead" : "", c.ordered ? "_ordered" : "",
-                  suffix(features)),
+                  c.in_parts ? "_in_parts" : "", suffix(features)),
       "hopper_backward",
       fmt::format(
           "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
-          "BackwardPipeline::{}, .ordered = {},\n    .features = {}}};\n",
-          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, initializer(features)),
+          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .features = {}}};\n",
+          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts,
+          initializer(features)),
       part);
 }
 
 KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBackwardPart part) {
   const ForwardFeatures features = features_of_part(c.features, part);
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK, c.q_ring,
-                  c.o_ring, c.ordered ? "_ordered" : "", suffix(features)),
+      fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK, c.q_ring,
+                  c.o_ring, c.ordered ? "_ordered" : "", c.in_parts ? "_in_parts" : "", suffix(features)),
       "hopper_backward_wide",
       fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .q_ring = {}, "
-                  ".o_ring = {}, .ordered = {},\n    .features = {}}};\n",
-                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.ordered, initializer(features)),
+                  ".o_ring = {}, .ordered = {}, .in_parts = {},\n    .features = {}}};\n",
+                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.ordered, c.in_parts, initializer(features)),
       part);
 }
 

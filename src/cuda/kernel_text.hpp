@@ -14,7 +14,7 @@ KernelSource kernel_source(const kernels::HopperConfig& config);
 KernelSource kernel_source(const kernels::PortableConfig& config);
 KernelSource kernel_source(const kernels::PortableBackwardConfig& config);
 /// The three kernels of a backward pass of the Hopper family.
-enum class HopperBackwardPart { before, main, after };
+enum class HopperBackwardPart { before, main, after, parts };
 KernelSource kernel_source(const kernels::HopperBackwardConfig& config, HopperBackwardPart part);
 KernelSource kernel_source(const kernels::HopperWideBackwardConfig& config, HopperBackwardPart part);
 /// The kernel that writes dropout's random words.

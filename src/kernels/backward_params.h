@@ -45,6 +45,10 @@ struct BackwardParams {
   int row_blocks;     ///< of a batch entry's s_q rows
   int key_tiles;      ///< of a batch entry's s_k keys
   int section;        ///< heads whose Q, dO and dQ stay in the second-level cache together
+  // Where the query heads of a group are divided into parts: for the main kernel each part is a group of its own.
+  int parts;
+  float* key_sum;       ///< [2, h_k * parts, key_space, d of the tile] dK, then dV, of each part
+  long long key_space;  ///< keys of all sequences, each from a whole tile on
 };
 
 }  // namespace heed::kernels

@@ -18,6 +18,7 @@ struct HopperBackwardConfig {
   int tile_q = 64;  ///< queries of a block
   BackwardPipeline pipeline = BackwardPipeline::in_step;
   bool ordered = false;  ///< blocks of keys add to a dQ one after the other: the same bits in every run
+  bool in_parts = false;  ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
   ForwardFeatures features = {};
 
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
@@ -81,6 +82,7 @@ struct HopperWideBackwardConfig {
   int q_ring = 2;                 ///< stages of the ring of Q with its LSE
   int o_ring = d == 256 ? 1 : 2;  ///< and of dO with its D
   bool ordered = false;           ///< as above
+  bool in_parts = false;          ///< as above
   ForwardFeatures features = {};
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel

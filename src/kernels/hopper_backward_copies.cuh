@@ -50,6 +50,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
                 p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
       o.next();
     };
+    const int key_head = C.in_parts ? work.head / p.parts : work.head;
     u32 ticket = 0;
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
     if (!done) {
@@ -57,7 +58,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
       load_q(step.block, step.head);
       mbarrier_wait(bar.v_empty, phase ^ 1);
       mbarrier_arrive_expect(bar.v_full, C.k_bytes());
-      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, work.head, p.v_map, C.kTileK * 128,
+      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, key_head, p.v_map, C.kTileK * 128,
            once);
       load_o(step.block, step.head);
     }
@@ -68,7 +69,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
       break;
     }
     mbarrier_arrive_expect(bar.k_full, C.k_bytes());
-    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, work.head, p.k_map, C.kTileK * 128, once);
+    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, key_head, p.k_map, C.kTileK * 128, once);
     const int steps = (work.end_block - work.first_block) * p.forward.group;
 #pragma unroll 1
     for (int i = 1; i < steps; ++i) {
@@ -118,12 +119,32 @@ struct KeyGradient {
   float factor;  ///< of the sums
 };
 
+/// Sums of a warp's 16 keys from first_key on: dK (kKeys) or dV of a part of the group, in f32, where
+/// hopper_backward_parts.cuh finds them.
+template <bool kKeys, auto C>
+HEED_DEVICE void store_part(const BackwardParams& params, const float (&x)[C.d / 2], float factor, const KeyTile& work,
+                            int first_key, u32 lane) {
+  const int heads = params.forward.heads / params.forward.group;  // each part of a group is one
+  const i64 row = (i64(kKeys ? 0 : heads) + work.head) * params.key_space + key_sum_row<C>(params, work.batch) + first_key;
+  const u32 my_lane = fresh(lane);  // nothing of this is kept through the loop
+  float* const to = params.key_sum + (row + my_lane / 4) * C.d + my_lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < C.d / 8; ++i) {
+    *reinterpret_cast<float2*>(to + i * 8) = make_float2(x[4 * i] * factor, x[4 * i + 1] * factor);
+    *reinterpret_cast<float2*>(to + 8 * C.d + i * 8) = make_float2(x[4 * i + 2] * factor, x[4 * i + 3] * factor);
+  }
+}
+
 /// Sums of a warp's 16 keys from first_key on: dK (kKeys) or dV -> 16 bits -> `at`, the warp's part of the dQ staging
 /// memory, as many panels at once as it holds -> global memory.
 template <bool kKeys, auto C, class T>
 HEED_DEVICE void store_keys(const BackwardParams& params, const float (&x)[C.d / 2], const KeyGradient& to,
                             const KeyTile& work, int first_key, u32 at, u32 lane) {
   constexpr ForwardFeatures F = C.features;
+  if constexpr (C.in_parts) {
+    store_part<kKeys, C>(params, x, to.factor, work, first_key, lane);
+    return;
+  }
   if (F.hides() && holds_no_number(x)) {
     careful_keys<kKeys, F, T, T, T, C.d>(params, fresh(work.batch), fresh(work.head), first_key, 0, lane,
                                          BlockRows<C>{params, work.row_block});

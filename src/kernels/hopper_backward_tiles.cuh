@@ -40,6 +40,14 @@ HEED_DEVICE int row_block_of(const BackwardParams& p, int b) {
   return b * p.row_blocks;
 }
 
+/// Where the keys of batch entry b begin in the key_space of the parts' sums: every sequence at a whole tile.
+template <auto C>
+HEED_DEVICE i64 key_sum_row(const BackwardParams& p, int b) {
+  if (C.features.own_lengths && p.forward.start_k.data)
+    return i64(min(index_at(p.forward.start_k, b), p.forward.s_k) / C.kTileK + b) * C.kTileK;
+  return i64(b) * p.key_tiles * C.kTileK;
+}
+
 /// Tile number t -> its keys; numbers are asked for in rising order. Under a right mask the tiles with the most queries
 /// come first within sections of heads that share the second-level cache.
 template <auto C>

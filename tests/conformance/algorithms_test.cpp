@@ -120,7 +120,7 @@ TEST_P(ForcedBackwardAlgorithm, computes_the_same_contract) {
   EXPECT_GE(computed, 5);
 }
 
-/// Each combination that can be, and sections that hold one head, some, and all of them.
+/// Each combination that can be, sections that hold one head, some, and all of them, and groups whole and divided.
 INSTANTIATE_TEST_SUITE_P(On, ForcedBackwardAlgorithm,
                          testing::Values("tile_q:32,pipeline:in_step", "tile_q:32,pipeline:ahead",
                                          "tile_q:48,pipeline:in_step", "tile_q:48,pipeline:ahead",
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(On, ForcedBackwardAlgorithm,
                                          "tile_q:96,pipeline:ahead", "tile_q:128,pipeline:in_step",
                                          "tile_q:128,pipeline:ahead", "q_stages:1,o_stages:1", "q_stages:1,o_stages:2",
                                          "q_stages:2,o_stages:1", "q_stages:2,o_stages:2", "section:1", "section:8",
-                                         "section:2112"));
+                                         "section:2112", "parts:1", "parts:2"));
 
 /// What every kernel refuses for one reason only is told with the reason.
 TEST(ForcedBackward, says_which_limit_knobs_break) {

@@ -33,6 +33,8 @@ std::string main_text(const HopperBackwardChoice& choice) {
                     choice.config);
 }
 
+bool of_launch(const HopperBackwardKnob& knob) { return knob.name == "section" || knob.name == "parts"; }
+
 TEST(HopperBackwardKnobs, are_written_as_names_with_values) {
   const HopperBackwardChoice narrow =
       HopperBackwardAlgo::parse("tile_q:32,pipeline:ahead,section:1056").applied_to({HopperBackwardConfig{.d = 128}});
@@ -57,7 +59,8 @@ TEST(HopperBackwardKnobs, of_a_line_read_back_are_the_same_line) {
   }
 }
 
-/// A knob that changes nothing would be parsed and ignored. The section is a number of a launch, not of a kernel.
+/// A knob that changes nothing would be parsed and ignored. The section and the parts are numbers of a launch, not of a
+/// kernel: HopperBackwardParts looks at the latter.
 TEST(HopperBackwardKnobs, each_change_the_kernels_that_have_them) {
   for (const HopperBackwardKnob& knob : KnobsOf<HopperBackwardChoice>::all()) {
     int have_it = 0;
@@ -72,9 +75,9 @@ TEST(HopperBackwardKnobs, each_change_the_kernels_that_have_them) {
       }
       ++have_it;
       EXPECT_EQ(knob.get(after), value) << knob.name;
-      EXPECT_EQ(main_text(before) != main_text(after), knob.name != "section") << knob.name;
+      EXPECT_EQ(main_text(before) != main_text(after), !of_launch(knob)) << knob.name;
     }
-    EXPECT_EQ(have_it, knob.name == "section" ? 2 : 1) << knob.name;
+    EXPECT_EQ(have_it, of_launch(knob) ? 2 : 1) << knob.name;
   }
 }
 
@@ -102,8 +105,11 @@ TEST(HopperBackwardKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {
   EXPECT_THAT(broken(problem(256), "o_stages:2"), HasSubstr("shared memory"));
   EXPECT_THAT(
       broken(problem(256), "section:400,tile_q:64"),
-      HasSubstr("tile_q is no knob of the backward kernels for d = 256; those have q_stages, o_stages, section"));
-  EXPECT_THAT(broken(problem(64), "q_stages:2"), HasSubstr("those have tile_q, pipeline, section"));
+      HasSubstr(
+          "tile_q is no knob of the backward kernels for d = 256; those have q_stages, o_stages, section, parts"));
+  EXPECT_THAT(broken(problem(64), "q_stages:2"), HasSubstr("those have tile_q, pipeline, section, parts"));
+  EXPECT_EQ(broken(problem(64).heads(8, 2), "parts:2"), "");
+  EXPECT_EQ(broken(problem(64).heads(12, 2), "parts:4"), "parts: a group has 6 query heads, which 4 does not divide");
   EXPECT_THAT(broken(problem(64).mode(Mode::group).total_rows(2048, 2048), "section:400"),
               HasSubstr("sequences of their own lengths are taken one after the other"));
 }
@@ -118,6 +124,33 @@ TEST(HopperBackwardKnobs, that_are_forced_leave_room_for_what_compiles) {
   EXPECT_EQ(too_much(problem(64, Mask::window(64, 0)).soft_cap(30), "pipeline:ahead,tile_q:64"), "");
   EXPECT_THAT(too_much(problem(128, Mask::window(64, 0)), "pipeline:ahead"), HasSubstr("there is room for 0"));
   EXPECT_THAT(too_much(problem(128).dropout(0.1), "tile_q:48"), HasSubstr("there is room for 1"));
+}
+
+/// What a plan on a GPU of so many multiprocessors launches.
+std::vector<std::string> launches(const Problem& of, std::string_view algo = "", int multiprocessors = 132) {
+  const auto d = static_cast<int>(of.d());
+  const auto kernel = make_hopper_backward(forced_backward_line(d, d, HopperBackwardAlgo::parse(algo)), nullptr);
+  Device device;
+  device.multiprocessors = multiprocessors;
+  std::vector<std::string> purposes;
+  for (const auto& step : kernel->steps(of, device)) purposes.push_back(step.purpose);
+  return purposes;
+}
+
+/// One head of K and V, as a model divided among eight GPUs has: 64 tiles of keys for 132 multiprocessors.
+TEST(HopperBackwardParts, are_made_where_tiles_are_too_few) {
+  const Problem one_head = problem(128, Mask::causal()).batch(1).heads(8, 1).lengths(8192, 8192);
+  EXPECT_EQ(launches(one_head),
+            (std::vector<std::string>{"D and LSE of rows", "dK and dV of 8 parts of each group, and the sum of dQ",
+                                      "dQ", "dK and dV"}));
+  const std::vector<std::string> whole{"D and LSE of rows", "dK, dV and the sum of dQ", "dQ"};
+  EXPECT_EQ(launches(Problem(one_head).heads(8, 8)), whole);  // nothing to divide
+  EXPECT_EQ(launches(Problem(one_head).batch(64)), whole);    // tiles enough
+  EXPECT_EQ(launches(one_head, "", 2), whole);                // for so small a GPU, too
+  EXPECT_EQ(launches(one_head, "parts:1"), whole);            // told so
+  // A launch more would cost more than it saves.
+  EXPECT_EQ(launches(Problem(one_head).heads(2, 1).lengths(64, 64)), whole);
+  EXPECT_EQ(launches(one_head, "parts:2").at(1), "dK and dV of 2 parts of each group, and the sum of dQ");
 }
 
 }  // namespace

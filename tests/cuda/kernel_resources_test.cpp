@@ -148,7 +148,7 @@ TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
 /// themselves that weigh so much, and lengths of their own, which take registers from the math warpgroups.
 TEST(KernelResources, backward_kernels_with_other_knobs_have_what_they_need) {
   const auto plain = [](int d, const Mask& mask) {
-    return Problem::backward().type(bf16).batch(2).heads(8).lengths(1024, 1024).head_dims(d, d).mask(mask).lse(true);
+    return Problem::backward().type(bf16).batch(2).heads(8, 2).lengths(1024, 1024).head_dims(d, d).mask(mask).lse(true);
   };
   const auto problems = [&](int d) {
     std::vector<Problem> list;
@@ -181,6 +181,7 @@ TEST(KernelResources, backward_kernels_with_other_knobs_have_what_they_need) {
     for (const char* tile_q : {"32", "48", "64", "80", "96", "128"})
       for (const char* pipeline : {"in_step", "ahead"})
         add(d, std::string("tile_q:") + tile_q + ",pipeline:" + pipeline);
+  for (const int d : {64, 128, 192, 256}) add(d, "parts:2");
   for (const int d : {192, 256})
     for (const char* algo : {"q_stages:1,o_stages:1", "q_stages:1,o_stages:2", "q_stages:2,o_stages:1", "o_stages:2"})
       add(d, algo);
