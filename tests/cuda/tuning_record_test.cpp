@@ -42,12 +42,13 @@ std::string error_text(const std::string& text) {
   return "accepted";
 }
 
-std::string kernel_for(const std::vector<HopperLine>& user, std::int64_t s_k, const Mask& mask) {
+std::string kernel_for(const std::vector<HopperLine>& user, std::int64_t s_k, const Mask& mask, std::int64_t d = 128,
+                       std::int64_t heads_k = 8) {
   dispatch::Registry registry;
   for (const HopperLine& line : user) registry.add(make_hopper_forward(line, nullptr));
   for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, nullptr));
   const Problem problem =
-      Problem::forward().type(f16).batch(2).heads(8).lengths(s_k, s_k).head_dims(128, 128).mask(mask);
+      Problem::forward().type(f16).batch(2).heads(8, heads_k).lengths(s_k, s_k).head_dims(d, d).mask(mask);
   return dispatch::kForwardFamily.select(registry, problem, {})->name();
 }
 
@@ -115,6 +116,16 @@ TEST(TuningRecord, that_is_shipped_has_every_point_of_the_grid) {
   EXPECT_EQ(kernel_for({}, 1025, Mask::none()), "cuda/sm_90/hopper_fwd_d128_full");
   EXPECT_EQ(kernel_for({}, 4096, Mask::causal()), "cuda/sm_90/hopper_fwd_d128_causal");
   EXPECT_EQ(kernel_for({}, 4096, Mask::window(64, 0)), "cuda/sm_90/hopper_fwd_d128");
+}
+
+/// What was measured is what runs, with as many heads of K and V and with fewer.
+TEST(TuningRecord, that_is_shipped_is_what_runs_in_its_range) {
+  for (const TuningEntry& entry : shipped_tuning().forward)
+    for (const std::int64_t s : {entry.from_keys + 1, entry.to_keys.value_or(16384)})
+      for (const std::int64_t heads_k : {8, 2})
+        EXPECT_EQ(kernel_for({}, s, entry.causal ? Mask::causal() : Mask::none(), entry.d, heads_k),
+                  "cuda/sm_90/hopper_fwd_" + entry.name)
+            << "s " << s << ", heads of K and V " << heads_k;
 }
 
 TEST(TuningRecord, of_the_user_goes_before_the_shipped_one_in_its_range) {
