@@ -185,7 +185,7 @@ std::vector<HopperLine> tuned_lines(const TuningRecord& record, TunedBy by) {
       throw core::invalid("{}: sums in f16 are inaccurate, and no record may ask for them.", what);
     line.spec.signature = lean(line.spec.signature, entry.causal ? kCausal : kFull);
     line.room = 1;  // heads that share tiles
-    line.preference = by == TunedBy::user ? 0.9 : 0.95;
+    line.preference = by == TunedBy::user ? 0.9 : 0.99;
     return line;
   };
   auto lines = lines_of_entries<HopperLine>(record, Operation::forward, by, make);

@@ -17,7 +17,7 @@ struct HopperBackwardConfig {
   int d = 128;      ///< head dim of all tiles, 64 or 128: a problem's d and d_v may be smaller
   int tile_q = 64;  ///< queries of a block
   BackwardPipeline pipeline = BackwardPipeline::in_step;
-  bool ordered = false;  ///< blocks of keys add to a dQ one after the other: the same bits in every run
+  bool ordered = false;   ///< blocks of keys add to a dQ one after the other: the same bits in every run
   bool in_parts = false;  ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
   ForwardFeatures features = {};
 
