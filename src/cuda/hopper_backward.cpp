@@ -145,6 +145,10 @@ std::int64_t key_tiles_of(const Problem& problem, int tile_k) {
 /// and read. docs/kernels/log.md, "Groups in parts", has what this is fitted to.
 int parts_of(const Problem& problem, int tile_k, int d, int multiprocessors) {
   if (problem.heads_k() == 0 || multiprocessors == 0) return 1;
+  if (problem.deterministic() && problem.batch() > 1) {  // what else is in the batch may change no bit
+    if (problem.mode() == Mode::group) return 1;
+    return parts_of(Problem(problem).batch(1), tile_k, d, multiprocessors);
+  }
   constexpr double kFlops = 550e12, kBytes = 2e12, kLaunch = 4e-6, kWorthIt = 0.97;
   // Under a right mask tiles drift apart: so many tiles' time is lost at the end, and to what they no longer find in
   // the second-level cache.
@@ -299,10 +303,10 @@ class HopperBackward final : public CudaBackwardKernel {
                                    stream, main);
     compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
     if (p.parts == 1) return;
-    constexpr std::int64_t kSumKeys = 64, kGradients = 2;  // as hopper_backward_parts.cuh has them
-    compiled.kernels.at(3)->launch(device,
-                                   static_cast<unsigned>(p.key_space / kSumKeys * problem.heads_k() * kGradients),
-                                   kRowThreads, stream, rows);
+    constexpr std::int64_t kGradients = 2;  // dK and dV
+    compiled.kernels.at(3)->launch(
+        device, static_cast<unsigned>(p.key_space / kernels::kSumKeys * problem.heads_k() * kGradients), kRowThreads,
+        stream, rows);
   }
 
   HopperBackwardLine line_;

@@ -13,7 +13,7 @@ namespace heed::cuda {
 KernelSource kernel_source(const kernels::HopperConfig& config);
 KernelSource kernel_source(const kernels::PortableConfig& config);
 KernelSource kernel_source(const kernels::PortableBackwardConfig& config);
-/// The three kernels of a backward pass of the Hopper family.
+/// The kernels of a backward pass of the Hopper family.
 enum class HopperBackwardPart { before, main, after, parts };
 KernelSource kernel_source(const kernels::HopperBackwardConfig& config, HopperBackwardPart part);
 KernelSource kernel_source(const kernels::HopperWideBackwardConfig& config, HopperBackwardPart part);

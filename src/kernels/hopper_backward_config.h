@@ -12,6 +12,9 @@ enum class BackwardPipeline : int {
   ahead,    ///< S of the next block is issued early and dQ one block late: nobody waits for the other's dS
 };
 
+/// Keys of a thread block that adds up dK or dV of the parts of a group: every tile of keys is a multiple.
+constexpr int kSumKeys = 64;
+
 struct HopperBackwardConfig {
   Element type = Element::f16;
   int d = 128;      ///< head dim of all tiles, 64 or 128: a problem's d and d_v may be smaller

@@ -1,5 +1,5 @@
 // After the Hopper backward kernel, where the query heads of a group were divided into parts: dK and dV of the parts, in
-// f32, are added up in their order -> rows of 16 bits. One thread block for 64 keys of one head, of dK or of dV.
+// f32, are added up in their order -> rows of 16 bits. One thread block for kSumKeys keys of one head, of dK or of dV.
 #pragma once
 
 #include "hopper_backward_config.h"
@@ -8,7 +8,6 @@
 namespace heed::kernels {
 
 constexpr int kSumThreads = 256;
-constexpr int kSumKeys = 64;  // every tile of keys is a multiple
 
 /// The last batch entry whose keys begin at or before this row of key_space.
 template <auto C>

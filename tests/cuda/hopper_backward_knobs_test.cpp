@@ -150,6 +150,11 @@ TEST(HopperBackwardParts, are_made_where_tiles_are_too_few) {
   EXPECT_EQ(launches(one_head, "parts:1"), whole);            // told so
   // A launch more would cost more than it saves.
   EXPECT_EQ(launches(Problem(one_head).heads(2, 1).lengths(64, 64)), whole);
+  // With an order of sums one sequence decides, so that the batch changes no bit.
+  const Problem ordered = Problem(one_head).deterministic(true);
+  EXPECT_EQ(launches(Problem(ordered).batch(64)), launches(ordered));
+  EXPECT_EQ(launches(ordered).size(), 4u);
+  EXPECT_EQ(launches(Problem(ordered).batch(4).mode(Mode::group).total_rows(8192, 8192)), whole);
   EXPECT_EQ(launches(one_head, "parts:2").at(1), "dK and dV of 2 parts of each group, and the sum of dQ");
 }
 
