@@ -12,9 +12,10 @@ struct Noise {
   /// sqrt(sum_j (P[j] V[j, e])^2): relative errors r of the weights, independent of each other, move it by r times
   /// this. Of f16, weights below its smallest normal number count as that number.
   double of_weights = 0;
-  /// sum_j P[j] (1 + |S[j]|) |V[j, e] - O[e]|: relative errors r of the logits (their sums are of size 1 at least) move
-  /// it by at most r times this. What all logits share cancels here as it does in the softmax. (With a sink the LSE is
-  /// added to the size of the logits; with dropout nothing cancels.)
+  /// sum_j P[j] (m[j] + |S[j]|) |V[j, e] - O[e]|: relative errors r of the logits move it by at most r times this; m[j]
+  /// is the size of a sum of such products, scale |Q| |K[j]| / sqrt(d), and 1 at least. What all logits share cancels
+  /// here as it does in the softmax. (With a sink the LSE is added to the size of the logits; with dropout nothing
+  /// cancels.)
   double of_logits = 0;
 };
 

@@ -76,12 +76,16 @@ class RowComputer {
     const std::int64_t q_at = b * q.batch + (sequence.q_row + i) * q.sequence + h * q.head;
     // The scale goes to q, as in most implementations: the yardstick must not gain from sums of whole numbers being
     // exact.
+    Real squares = 0;
     for (std::int64_t e = 0; e < d_; ++e) {
       const Real q_e = scale_ * read(args_.q, q_at + e * q.dim);
+      squares += q_e * q_e;
       const Real* const k_e = head.k_dim(e) - head.first;
       for (const auto [from, to] : keys.runs)
         for (std::int64_t j = from; j < to; ++j) s[j] += q_e * k_e[j];
     }
+
+    q_norm_ = std::sqrt(squares);
 
     const Real cap = static_cast<Real>(args_.soft_cap);
     const core::ScoreStrides bias = core::broadcast_strides(args_.bias);
@@ -194,20 +198,26 @@ class RowComputer {
     const Real* const p = weights_.data() - head.first;
     const auto size = [](Real logit) { return std::min(std::abs(logit), Real{200}); };
     // A weight beside a sink is as good as the sink's logit and its own.
-    const Real least = 1 + (args_.sink.given() ? size(lse_) : 0);
+    const Real beside = args_.sink.given() ? size(lse_) : 0;
+    // A logit near 0 may be the sum of products that are not: of the size that they have by themselves.
+    const Real per_norm = q_norm_ / std::sqrt(static_cast<Real>(d_));
+    const auto least_of = [&](std::int64_t j) {
+      return beside + std::max(Real{1}, size(per_norm * head.k_norms[static_cast<std::size_t>(j - head.first)]));
+    };
     // Below the smallest normal number of f16 (the largest weight is 1) what is lost of a weight grows no smaller.
     const Real smallest =
         args_.q.type == DataType::f16 ? static_cast<Real>(0x1p-14 / (1 - args_.dropout.p)) / sum_ : Real{0};
     const auto elements = static_cast<std::size_t>(d_v_);
     squares_.assign(elements, Real{0});
     distances_.assign(elements, Real{0});
-    Real largest = least;
+    Real largest = 1 + beside;
     for (const auto [from, to] : keys.runs)
       for (std::int64_t j = from; j < to; ++j) {
         if (s[j] == -kInfinity) continue;
-        largest = std::max(largest, least + size(s[j]));
+        const Real of_logit = least_of(j) + size(s[j]);
+        largest = std::max(largest, of_logit);
         if (p[j] == 0) continue;
-        const Real weight = p[j] / sum_, error = weight * (least + size(s[j]));
+        const Real weight = p[j] / sum_, error = weight * of_logit;
         const Real* const v = head.v_row(j);
         const Real common = args_.dropout.p > 0 ? 0 : 1 / sum_;  // of what is dropped there is no difference
         const Real rounded = std::max(weight, smallest);
@@ -243,6 +253,7 @@ class RowComputer {
   std::vector<Real> output_;            ///< [d_v]
   std::vector<Real> squares_, distances_;
   Real sum_ = 0, lse_ = 0;
+  Real q_norm_ = 0;  ///< the length of the row of Q, times the scale
 };
 
 }  // namespace heed::oracle

@@ -83,6 +83,22 @@ TEST(Judge, sees_a_small_f32_error) {
                    "o at (0, 0, 0, 0)");
 }
 
+// Products of size 300 that add up to 0: an engine that multiplies Q by the scale and log2(e) first rounds them.
+TEST(Judge, knows_what_a_logit_near_zero_is_the_sum_of) {
+  Case c;
+  c.b = c.h = c.h_k = 1, c.s_q = {42}, c.s_k = {1}, c.d = 96, c.d_v = 1;
+  c.type = f32, c.scale = 2, c.sink = SinkInit::normal;
+  c.distribution = Distribution::normal_int, c.seed = 1726954830168670619u;
+  const auto off_by = [](double error) {
+    return plain_and([error](const ForwardArgs& args) {
+      const std::int64_t at = o_at(args, 0, 0, 41, 0);
+      core::store(args.o.data, args.o.type, at, core::load(args.o.data, args.o.type, at) + error);
+    });
+  };
+  EXPECT_TRUE(run_case(c, off_by(1.3e-5)).valid()) << run_case(c, off_by(1.3e-5)).to_string();
+  expect_complaint(c, off_by(2e-4), "o at (0, 0, 41, 0)");
+}
+
 TEST(Judge, finds_an_element_that_was_never_written) {
   for (const DataType type : {f32, f16, bf16})
     expect_complaint(small_case(type), plain_and([](const ForwardArgs& args) {
