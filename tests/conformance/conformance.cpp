@@ -99,15 +99,6 @@ void Conformance::expect_matches_oracle(const Buffers& buffers, const std::strin
   EXPECT_TRUE(verdict.valid()) << what << ": " << verdict.to_string() << "\n  " << buffers.get_case().to_command();
 }
 
-bool Conformance::same_kernel(const Case& a, const Case& b) const {
-  if (!on_gpu()) return true;
-  const auto kernel = [&](const Case& c) {
-    const Buffers buffers(c);
-    return context().plan(Problem::of(buffers.args(), Memory::gpu), {.engine = GetParam().choice}).kernel();
-  };
-  return kernel(a) == kernel(b);
-}
-
 std::vector<std::byte> Conformance::run(const Case& c, Executor* executor) const {
   const Buffers buffers(c);
   target(executor).forward(buffers, buffers.args());

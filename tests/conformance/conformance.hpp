@@ -44,8 +44,6 @@ class Conformance : public testing::TestWithParam<Engine> {
   void expect_matches_oracle(const Case& c) const;
   /// Runs what is in `buffers` and compares it with the oracle.
   void expect_matches_oracle(const Buffers& buffers, const std::string& what) const;
-  /// Whether one kernel computes both: always on a CPU, of one ISA level; on a GPU the choice may fall on two.
-  bool same_kernel(const Case& a, const Case& b) const;
   /// Runs the case and returns all bytes of its outputs.
   std::vector<std::byte> run(const Case& c, Executor* executor = nullptr) const;
   /// O of the case as numbers, [row of the problem][d_v], batch entries and heads outermost.
