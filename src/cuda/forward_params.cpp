@@ -31,16 +31,21 @@ int cut(std::int64_t side) {
   return static_cast<int>(std::clamp(side, -kMost, kMost));
 }
 
-void set_polynomial_of_cap(kernels::ForwardParams& p) {
+/// soft_cap * log2(e) * tanh(x * scale / soft_cap) as a polynomial of x; returns up to which x, where `upto` is the
+/// limit of the one of tanh. 0 where squares and terms are no proper floats: nothing is below it.
+template <std::size_t kTerms>
+float set_terms_of_cap(const kernels::ForwardParams& p, float (&terms)[kTerms], const float (&of_tanh)[kTerms],
+                       float upto) {
   const double part = static_cast<double>(p.scale) / p.soft_cap;
   double factor = p.soft_cap * kLog2e * part;
-  for (int i = 0; i < kernels::kTanhTerms; ++i, factor *= part * part)
-    p.cap_terms[i] = static_cast<float>(factor * kernels::kTanhTerm[i]);
-  // Squares and terms that are no proper floats: nothing is near.
+  for (std::size_t i = 0; i < kTerms; ++i, factor *= part * part) terms[i] = static_cast<float>(factor * of_tanh[i]);
   constexpr double kMost = 1e15;
-  const double near = kernels::kTanhNear / std::abs(part);
-  p.cap_near =
-      near < kMost && std::abs(p.cap_terms[kernels::kTanhTerms - 1]) > 1e-37f ? static_cast<float>(near) : 0.0f;
+  const double limit = upto / std::abs(part);
+  return limit < kMost && std::abs(terms[kTerms - 1]) > 1e-37f ? static_cast<float>(limit) : 0.0f;
+}
+void set_polynomials_of_cap(kernels::ForwardParams& p) {
+  p.cap_near = set_terms_of_cap(p, p.cap_terms, kernels::kTanhTerm, kernels::kTanhNear);
+  p.cap_small = set_terms_of_cap(p, p.cap_small_terms, kernels::kTanhSmallTerm, kernels::kTanhSmall);
 }
 
 MaskParams mask_params(const Mask& mask) {
@@ -125,7 +130,7 @@ kernels::ForwardParams forward_params(const dispatch::ForwardCall& call) {
   p.scale_log2 = static_cast<float>(problem.scale() * kLog2e);
   if (problem.soft_cap() > 0) {
     p.soft_cap = std::max(static_cast<float>(problem.soft_cap()), kSmallestSoftCap);
-    set_polynomial_of_cap(p);
+    set_polynomials_of_cap(p);
   }
 
   if (args.bias.given()) {

@@ -53,9 +53,14 @@ constexpr ForwardSignature masks_and_lengths(ForwardSignature s) {
   s.features = {Feature::lse, Feature::sink, Feature::logical_lengths};
   return s;
 }
-/// Goes before those that are as good by the rest of the estimate.
-constexpr HopperLine preferred(HopperLine line) {
-  line.preference = 0.95;
+constexpr ForwardSignature without_bias(ForwardSignature s) {
+  s.features = {Feature::lse,      Feature::sink,    Feature::logical_lengths, Feature::alibi,
+                Feature::soft_cap, Feature::dropout, Feature::bool_mask,       Feature::block_mask};
+  return s;
+}
+/// Goes before those that are as good by the rest of the estimate, and among such by its rank.
+constexpr HopperLine preferred(HopperLine line, int rank) {
+  line.preference = 0.98 + 0.005 * rank;
   return line;
 }
 constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
@@ -75,12 +80,13 @@ constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, cons
 /// For whatever no tuning record has an entry for. Those whose name ends with their head dim are what forced knobs are
 /// applied to.
 constexpr std::array kLines{
-    preferred(line("hopper_fwd_d64_window", lean(signature(dims(8, 64), dims(8, 64)), {MaskClass::window}),
+    preferred(line("hopper_fwd_d64_256x64", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
                    {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
-                   "4 free warpgroups, for windows", 1)),
-    line("hopper_fwd_d64_192x112", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
-         {.d = 64, .d_v = 64, .tile_k = 112, .warpgroups = 3, .k_stages = 3, .v_stages = 3},
-         "3 free warpgroups, wide blocks", 1),
+                   "4 free warpgroups, for masks and lengths", 3),
+              1),
+    preferred(line("hopper_fwd_d64_192x96", without_bias(signature(dims(8, 64), dims(8, 64))),
+                   {.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3}, "3 free warpgroups, wide blocks", 2),
+              2),
     line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},
          "3 free warpgroups", 3),
     line("hopper_fwd_d64_features", signature(dims(8, 64), dims(8, 64)),
@@ -161,7 +167,6 @@ const HopperLine& base_line(int d, int d_v, std::string_view what) {
 HopperLine turned(const HopperLine& base, const HopperAlgo& algo) {
   HopperLine line = base;
   line.config = algo.applied_to(base.config);
-  line.keeps_lazy_maximum = algo.has("lazy_maximum");
   return line;
 }
 
@@ -222,9 +227,6 @@ HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {
   config.features = features_of(problem);
   config.v_by_columns = problem.d_v() > 1 && problem.strides(Operand::v).dim != 1;
   config.features.packed = shares_tiles(line, config, problem);
-  // Scores that need more than a factor leave no registers for a second look at them.
-  if (config.features.changes_scores() && config.warpgroups > 2 && config.d_v > 64 && !line.keeps_lazy_maximum)
-    config.lazy_maximum = false;
   return config;
 }
 

@@ -33,7 +33,7 @@ struct ForwardFeatures {
   constexpr bool changes_scores() const { return negative_scale || soft_cap || bias != BiasType::none || alibi; }
   /// About how many registers they ask for, in handfuls.
   constexpr int weight() const {
-    return (mask == MaskShape::window) + own_lengths + keep + blocks + alibi + 2 * soft_cap +
+    return (mask == MaskShape::window) + own_lengths + 2 * keep + blocks + alibi + 2 * soft_cap +
            2 * (bias != BiasType::none) + 2 * dropout + packed;
   }
   constexpr bool bit_masks() const { return keep || blocks; }

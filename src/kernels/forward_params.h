@@ -8,6 +8,11 @@ constexpr float kTanhNear = 0.625f;
 constexpr int kTanhTerms = 6;
 constexpr float kTanhTerm[kTanhTerms] = {
     1.0f, -3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f, 2.06390887954e-2f, -5.70498872745e-3f};
+/// The same with fewer terms, for |x| below kTanhSmall, to 1.3e-7 of the result.
+constexpr float kTanhSmall = 0.4f;
+constexpr int kTanhSmallTerms = 4;
+constexpr float kTanhSmallTerm[kTanhSmallTerms] = {0.99999988079f, -3.33313733339e-1f, 1.32711559534e-1f,
+                                                   -4.75610755384e-2f};
 
 /// Steps in elements. Element (b, h, i, e) of a tensor is at b * batch + h * head + i * row + e * column.
 struct Steps {
@@ -58,6 +63,8 @@ struct ForwardParams {
   float soft_cap;               ///< > 0 where the kernel has the feature
   float cap_near;               ///< products smaller than this are so far below the cap that tanh is a polynomial:
   float cap_terms[kTanhTerms];  ///< soft_cap * log2(e) * tanh(x * scale / soft_cap) = sum of cap_terms[i] * x^(2i + 1)
+  float cap_small;              ///< the same for products smaller than this
+  float cap_small_terms[kTanhSmallTerms];
 
   const void* bias;  ///< [b, h, s_q, s_k] by steps (column = key), the kernel knows its type
   Steps bias_steps;

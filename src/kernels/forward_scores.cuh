@@ -207,4 +207,51 @@ HEED_DEVICE void change_scores(const ForwardParams& p, const RowFeatures<F, T> (
   change_scores<F, T>(p, rows, bias, s, first_key, s_k, lane);
 }
 
+/// From products to exponents in one step, for where a maximum is not looked for between them: what soft cap, ALiBi and
+/// bias do, less the row's reference. Blocks that it does not suit (a diagonal among the keys, products near the cap) take
+/// the way through scores.
+template <ForwardFeatures F, class T, int R>
+struct DirectExponents {
+  /// A bias of f32 is fetched row by row; masks by bits put -inf among the products.
+  static constexpr bool kPossible =
+      F.changes_scores() && !F.bit_masks() && (F.bias == BiasType::none || BlockBias<F, T, R>::kEarly);
+  float start[2];  ///< what is added to the score of a row's first key
+  float slope;     ///< and for every key behind it
+
+  /// False: not in this block. `reference`: of the two rows, in log2 units.
+  __device__ __forceinline__ bool suits(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], const float (&s)[R],
+                                        int first_key, int lane, const float (&reference)[2]) {
+    start[0] = -reference[0];
+    start[1] = -reference[1];
+    if constexpr (F.alibi) {
+      const bool after = __all_sync(0xffffffffu, float(first_key + 2 * R - 1) <= rows[0].diagonal);
+      if (!after && !__all_sync(0xffffffffu, float(first_key) >= rows[1].diagonal)) return false;
+      slope = after ? rows[0].slope : -rows[0].slope;
+      const float key0 = float(first_key + lane % 4 * 2);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) start[half] = __fmaf_rn(slope, key0 - rows[half].diagonal, start[half]);
+    }
+    if constexpr (F.soft_cap) {
+      float largest = 0.0f;
+#pragma unroll
+      for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
+      return __all_sync(0xffffffffu, largest < p.cap_small);
+    }
+    return true;
+  }
+  /// Of entry i.
+  __device__ __forceinline__ float of(const ForwardParams& p, const BlockBias<F, T, R>& bias, float product, int i) const {
+    const int n = i / 4, half = i / 2 % 2, e = i % 2;
+    float added = start[half];
+    if constexpr (F.alibi) added = __fmaf_rn(slope, float(8 * n + e), added);
+    if constexpr (F.bias != BiasType::none) added = __fmaf_rn(bias.rows[half].at(n, e), kLog2e, added);
+    if constexpr (!F.soft_cap) return __fmaf_rn(product, p.scale_log2, added);
+    const float z = product * product;
+    float poly = p.cap_small_terms[kTanhSmallTerms - 1];
+#pragma unroll
+    for (int k = kTanhSmallTerms - 2; k >= 0; --k) poly = __fmaf_rn(poly, z, p.cap_small_terms[k]);
+    return __fmaf_rn(product, poly, added);
+  }
+};
+
 }  // namespace heed::kernels

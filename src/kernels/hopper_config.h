@@ -126,8 +126,8 @@ struct HopperConfig {
       return "sums in f16 overflow unless weights are at most 1: lazy_maximum:0 and rescale_threshold:0";
     if ((features.mask != MaskShape::none) && v_stages <= most_skipped())
       return "a pending P V holds one V stage while blocks are handed on: more V stages, or fewer warpgroups";
-    if (warpgroups == 4 && busy_copies() && specialised)
-      return "registers: four warpgroups leave too few for copies of own lengths, by a static plan or in a cluster";
+    if (warpgroups == 4 && (persistence == Persistence::fixed || cluster > 1) && specialised)
+      return "registers: four warpgroups leave too few for copies by a static plan or in a cluster";
     if (operand_registers() + (specialised ? 24 : 80) > math_registers())
       return "registers: O, S and P of a warpgroup exceed its share";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";

@@ -463,7 +463,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     const Sequence sequence = sequence_of_tile<C>(p, work);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = work.row_tile * C.tile_rows() + rank_row + w * 64 + warp * 16 + lane / 4 + 8 * r;
+      // Where registers are short a row's number is not kept from tile to tile.
+      const int row = work.row_tile * C.tile_rows() + rank_row + w * 64 + warp * 16 + (kWgs == 4 ? fresh(lane) : lane) / 4 + 8 * r;
       float total = softmax.total[r];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
@@ -501,20 +502,32 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     set_rows(lane);
     const DropKey key = F.dropout ? drop_key(p) : DropKey{};
 
-    // Blocks from `clear_low` to below `clear_high` are visible to every row of this warpgroup.
-    const int clear_high = F.bit_masks() ? -1 : (F.mask == MaskShape::none ? sequence.s_k : sequence.end(sequence.query(row0))) / kN;
+    // Blocks from `clear_low` to below `clear_high` are inside the window of every row of this warpgroup.
+    const int clear_high = (F.mask == MaskShape::none ? sequence.s_k : sequence.end(sequence.query(row0))) / kN;
     const int clear_low = F.mask == MaskShape::window ? (sequence.begin(sequence.query(row0 + 63)) + kN - 1) / kN : 0;
 
-    auto prepare_scores = [&](int block, bool masked, BlockBias<F, T, kN / 2>& bias) __attribute__((always_inline)) {
+    // What a block needs beside its scores, brought while those are waited for.
+    BlockBias<F, T, kN / 2> bias;
+    ShownEntries<F, T, kN / 2> shown;
+    int block_behind = 0;  // masks by bits: the one that comes after the current one
+    auto fetch_features = [&](int block) __attribute__((always_inline)) {
+      bias.fetch(p, rows, block * kN, sequence.s_k, lane);
+      shown.settle(p, rows, block * kN, sequence.s_k, lane);
+      if constexpr (F.bit_masks()) {  // a block ahead
+        block_behind = next_block<C>(p, blocks, work, sequence, block);
+        shown.fetch(p, rows, block_behind * kN, sequence.s_k, lane);
+      }
+    };
+    auto next = [&](int block) __attribute__((always_inline)) {
+      return F.bit_masks() ? block_behind : next_block<C>(p, blocks, work, sequence, block);
+    };
+    auto prepare_scores = [&](int block, bool masked) __attribute__((always_inline)) {
       if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, bias, s, block * kN, sequence.s_k, lane);
       if (masked) {
-        if constexpr (F.bit_masks()) {
-          hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
-        } else {
-          if (kWgs == 4) set_rows(fresh(lane));  // where registers are short they are made anew
-          hide_outside_window<F, T>(rows, s, block * kN, lane);
-        }
+        if (kWgs == 4) set_rows(fresh(lane));  // where registers are short they are made anew
+        hide_outside_window<F, T>(rows, s, block * kN, lane);
       }
+      shown.hide_others(s);
     };
     auto round_weights = [&](int block) __attribute__((always_inline)) {
       if constexpr (F.dropout) drop(p, key, work.batch * p.heads + work.head, s, warp_row, block * kN, lane);
@@ -532,21 +545,31 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         round_weights(block);
       }
     };
+    // The same from products.
+    using Direct = DirectExponents<F, T, kN / 2>;
+    Direct direct;
+    auto make_weights_directly = [&](int block) __attribute__((always_inline)) {
+      if constexpr (Direct::kPossible) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) bias.settle(p, rows[half], half, block * kN, sequence.s_k, lane);
+        softmax.exponentiate_directly(s, [&](float product, int i) __attribute__((always_inline)) {
+          return direct.of(p, bias, product, i);
+        });
+        round_weights(block);
+      }
+    };
 
     // First block: no older product of this tile to overlap with.
 #pragma unroll
     for (int i = 0; i < Sums<C, T>::kRegisters; ++i) o[i] = 0;
+    shown.fetch(p, rows, n * kN, sequence.s_k, lane);
+    fetch_features(n);
     wgmma_wait<0>(s);
     take_scores();
     release_k();
     const int first_hidden = sequence.s_k - n * kN;  // V rows of this block from here on are not the sequence's
     bool foreign_rows = F.own_lengths && first_hidden < kN;
-    if (F.changes_scores()) change_scores<F, T>(p, rows, s, n * kN, sequence.s_k, lane);
-    if (F.bit_masks()) {
-      hide_by_bits<F, T>(p, rows, s, n * kN, sequence.s_k, lane);
-    } else if (n >= clear_high || n < clear_low) {
-      hide_outside_window<F, T>(rows, s, n * kN, lane);
-    }
+    prepare_scores(n, n >= clear_high || n < clear_low);
     softmax.look(s, c, true, true);
     make_weights(n);
     publish_weights();
@@ -578,8 +601,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       waiting.wait(v_full + 8 * v.stage, v.phase);
       issue_pv();
       if (C.turns == Turns::products) barrier_arrive(next_turn, 256);
-      BlockBias<F, T, kN / 2> bias;
-      bias.fetch(p, rows, block * kN, sequence.s_k, lane);
+      fetch_features(block);
       wgmma_wait<1>(s);
       take_scores();
       if (C.own_o_memory && block == last_block) {  // Q was read for the last time: there is no second try, so look first
@@ -589,31 +611,30 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       if (C.turns == Turns::softmax) barrier_sync(my_turn, 256);
       const bool lazy = C.lazy_maximum && !masked && careful == 0;
       if (!C.lazy_maximum) release_k();
-      prepare_scores(block, masked, bias);
-      if (C.lazy_maximum && !masked) {
-        softmax.rescale = false;
-        if (careful > 0) {
-          softmax.look(s, c, false, F.changes_scores());  // a bias may hide every key so far
-          careful = softmax.rescale ? 8 : careful - 1;
-        } else {  // a row that has seen no key yet has -inf here, and is stale below
-          softmax.top_c[0] = softmax.top[0] * c;
-          softmax.top_c[1] = softmax.top[1] * c;
-        }
-      } else {
-        softmax.look(s, c, false, masked || F.changes_scores());
+      if (lazy) softmax.keep_reference(c);
+      const bool directly = Direct::kPossible && lazy && !softmax.huge &&
+                            direct.suits(p, rows, s, block * kN, lane, softmax.top_c);
+      if (!directly) prepare_scores(block, masked);
+      if (!lazy) {
+        softmax.look(s, c, false, masked || F.changes_scores() || F.bit_masks());  // these may hide every key so far
+        if (C.lazy_maximum && !masked) careful = softmax.rescale ? 8 : careful - 1;
       }
       // P V has had the time of the maximum (or of another warpgroup) to end. Waiting here frees the registers of P, so
       // that exponentials, sums and conversions become one interleaved stream.
       wgmma_wait<0>(o);
       release_v(v.stage);
       v.next();
-      make_weights(block);
+      if (directly) {
+        make_weights_directly(block);
+      } else {
+        make_weights(block);
+      }
       if (C.turns == Turns::softmax) barrier_arrive(next_turn, 256);
       if (C.lazy_maximum) {
         if (lazy && __builtin_expect(softmax.stale(), 0)) {
           scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
           bias.fetch(p, rows, block * kN, sequence.s_k, lane);
-          prepare_scores(block, false, bias);
+          prepare_scores(block, false);
           softmax.look(s, c, false, true);
           make_weights(block);
           careful = 8;
@@ -634,20 +655,18 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         }
       }
     };
-    n = next_block<C>(p, blocks, work, sequence, n);
-    if (F.mask != MaskShape::none || F.bit_masks()) {
+    n = next(n);
+    if (F.mask != MaskShape::none) {
 #pragma unroll 1
-      for (; n >= (hands_on ? last_block : 0) && n >= clear_high; n = next_block<C>(p, blocks, work, sequence, n)) step(n, true);
+      for (; n >= (hands_on ? last_block : 0) && n >= clear_high; n = next(n)) step(n, true);
     }
-    if (!F.bit_masks()) {
 #pragma unroll 1
-      for (; n >= (hands_on ? max(clear_low, last_block) : clear_low);
-           n = F.mask == MaskShape::window ? next_block<C>(p, blocks, work, sequence, n) : n - 1)
-        step(n, false);
-    }
+    for (; n >= (hands_on ? max(clear_low, last_block) : clear_low);
+         n = F.mask == MaskShape::window || F.bit_masks() ? next(n) : n - 1)
+      step(n, false);
     if (F.mask == MaskShape::window) {
 #pragma unroll 1
-      for (; n >= (hands_on ? last_block : 0); n = next_block<C>(p, blocks, work, sequence, n)) step(n, true);
+      for (; n >= (hands_on ? last_block : 0); n = next(n)) step(n, true);
 #pragma unroll 1
       for (; n >= 0; n = next_block<C>(p, blocks, work, sequence, n)) {
         waiting.wait(k_full + 8 * k.stage, k.phase);

@@ -61,8 +61,20 @@ struct Softmax {
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) top_c[r] = masked && top[r] == -HEED_INFINITY ? 0.0f : top[r] * c;
-    if (!C.features.changes_scores() && (first || rescale))
+    if (first || rescale)
       huge = __any_sync(0xffffffffu, fabsf(top_c[0]) > kHuge || fabsf(top_c[1]) > kHuge);
+  }
+  /// Lazy maximum: the next block is exponentiated against the reference as it is. That of a row which has seen no key
+  /// yet is -inf: the first key that it sees is far above it, and makes it stale. Where masks or biases hide keys it is
+  /// a finite number instead, so that keys which are hidden, too, have weights of 0 and not NaN.
+  __device__ __forceinline__ void keep_reference(float c) {
+    constexpr float kLowest = -3.402823466e38f;
+    rescale = false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top_c[r] = top[r] * c;
+      if (C.features.bit_masks() || C.features.bias != BiasType::none) top_c[r] = fmaxf(top_c[r], kLowest);
+    }
   }
   /// Scores -> weights, in place; `sum` = the thread's share of the block's row sums.
   __device__ __forceinline__ void exponentiate(float (&s)[R], float c) {
@@ -70,6 +82,16 @@ struct Softmax {
     for (int i = 0; i < R; ++i) {
       const int r = (i >> 1) & 1;
       s[i] = exp2_approx(__fmaf_rn(s[i], c, -top_c[r]));
+      sum[r] = i == 0 || i == 2 ? s[i] : sum[r] + s[i];
+    }
+  }
+  /// The same from products: `exponent(product, i)` is what 2 is raised to.
+  template <class Exponent>
+  __device__ __forceinline__ void exponentiate_directly(float (&s)[R], const Exponent& exponent) {
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int r = (i >> 1) & 1;
+      s[i] = exp2_approx(exponent(s[i], i));
       sum[r] = i == 0 || i == 2 ? s[i] : sum[r] + s[i];
     }
   }

@@ -110,6 +110,38 @@ CONFORMANCE(rows_that_a_bias_hides_for_many_blocks_are_right) {
         }
 }
 
+/// Rows of masks that begin anywhere, over whole blocks of keys and the end of a sequence: engines read many entries at
+/// once.
+CONFORMANCE(masks_by_entries_and_blocks_are_right_over_many_blocks) {
+  for (const std::int64_t d : {64, 128})
+    for (const std::int64_t s_k : {256, 260, 257})
+      for (const Mask& mask : {Mask::none(), Mask::causal(), Mask::window(90, 0)}) {
+        Case c = small();
+        c.b = 1, c.s_q = {80}, c.s_k = {s_k}, c.d = c.d_v = d, c.type = bf16, c.mask = mask;
+        c.bool_mask = Broadcast{.head = true, .query = true};
+        expect_matches_oracle(c);
+        for (const std::int64_t block_k : {16, 64, 128}) {
+          Case blocks = c;
+          if (block_k != 64) blocks.bool_mask.reset();
+          blocks.block_mask = BlockMaskSpec{32, block_k, {.head = true, .query = true}};
+          expect_matches_oracle(blocks);
+        }
+      }
+}
+
+/// Logits far below their cap, near it and beyond, with terms that are added behind it.
+CONFORMANCE(soft_caps_are_right_far_below_and_above) {
+  for (const std::int64_t d : {64, 128})
+    for (const double cap : {0.5, 4.0, 12.0, 50.0, 1e6})
+      for (const Distribution data : {Distribution::normal, Distribution::hot_key})
+        for (const bool alibi : {false, true}) {
+          Case c = small();
+          c.b = 1, c.s_q = {70}, c.s_k = {330}, c.d = c.d_v = d, c.type = bf16, c.mask = Mask::causal();
+          c.soft_cap = cap, c.distribution = data, c.alibi = alibi ? Alibi::per_head : Alibi::none;
+          expect_matches_oracle(c);
+        }
+}
+
 /// Few queries of many heads: an engine may compute the heads of a group together.
 CONFORMANCE(few_queries_of_groups_of_heads_are_right) {
   const std::vector<Mask> masks{Mask::none(), Mask::causal(), Mask::window(40, 3, 2), Mask::window_top_left(5, 9)};
