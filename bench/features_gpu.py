@@ -21,6 +21,7 @@ import heed
 import heed.reference
 
 PASSES = ("forward", "backward")
+BLOCK = 128  # of the block mask
 
 
 class Row:
@@ -47,6 +48,7 @@ class Row:
         make["mask"] = lambda: torch.rand(1, 1, s, s, device=device) < 0.9
         make["alibi_slopes"] = lambda: torch.linspace(0.01, 0.5, h, device=device)
         make["sink"] = lambda: torch.randn(h, device=device)
+        make["block_mask"] = lambda: (torch.rand(1, 1, -(-s // BLOCK), -(-s // BLOCK), device=device) < 0.5, BLOCK, BLOCK)
         for key, tensor in make.items():
             if self.options.get(key) is True:
                 self.options[key] = tensor()
@@ -55,6 +57,8 @@ class Row:
         self.gradients = heed.attention_backward(self.q, self.k, self.v, self.o, self.lse, self.d_o, **self.options)
 
     def seen(self, s):
+        if "block_mask" in self.options:
+            return int(self.options["block_mask"][0].sum()) * BLOCK * BLOCK
         if "window" in self.options:
             return sum(min(i + 1, self.options["window"][0] + 1) for i in range(s))
         return s * (s + 1) // 2 if self.options.get("causal") else s * s
@@ -72,7 +76,7 @@ class Row:
 
     def error(self):
         """Of some rows of the first head, as a part of the largest element; None for what has no short reference."""
-        if any(key in self.options for key in ("dropout_p", "cu_seqlens_q")):
+        if any(key in self.options for key in ("dropout_p", "cu_seqlens_q", "block_mask")):
             return None
         rows = slice(-64, None)
         part = {key: value for key, value in self.options.items() if key in ("causal", "softcap", "window")}
@@ -107,6 +111,7 @@ def rows_for(d, sizes, device, dtype):
         yield partial(Row, f"{name}, bias [1, 1, s, s]", d, bias=True, **base)
         yield partial(Row, f"{name}, boolean mask [1, 1, s, s]", d, mask=True, **base)
         yield partial(Row, f"{name}, deterministic", d, deterministic=True, **base)
+    yield partial(Row, f"d{d} full, half of the blocks of {BLOCK} x {BLOCK}", d, block_mask=True, **wide)
     yield partial(Row, f"d{d}, window of {s // 4}, s = {4 * s}", d, s=4 * s, window=(s // 4 - 1, 0), **wide)
     yield partial(Row, f"d{d} causal, s = {4 * s}", d, s=4 * s, causal=True, **wide)
 

@@ -53,9 +53,10 @@ constexpr ForwardSignature masks_and_lengths(ForwardSignature s) {
   s.features = {Feature::lse, Feature::sink, Feature::logical_lengths};
   return s;
 }
-constexpr ForwardSignature without_bias(ForwardSignature s) {
+/// Blocks of 96 keys: no room for a bias, and they are not within one block of a block mask.
+constexpr ForwardSignature for_wide_blocks(ForwardSignature s) {
   s.features = {Feature::lse,      Feature::sink,    Feature::logical_lengths, Feature::alibi,
-                Feature::soft_cap, Feature::dropout, Feature::bool_mask,       Feature::block_mask};
+                Feature::soft_cap, Feature::dropout, Feature::bool_mask};
   return s;
 }
 /// Goes before those that are as good by the rest of the estimate, and among such by its rank.
@@ -84,7 +85,7 @@ constexpr std::array kLines{
                    {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
                    "4 free warpgroups, for masks and lengths", 3),
               1),
-    preferred(line("hopper_fwd_d64_192x96", without_bias(signature(dims(8, 64), dims(8, 64))),
+    preferred(line("hopper_fwd_d64_192x96", for_wide_blocks(signature(dims(8, 64), dims(8, 64))),
                    {.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3}, "3 free warpgroups, wide blocks", 2),
               2),
     line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},

@@ -82,6 +82,15 @@ HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatur
       }
   }
   if constexpr (F.blocks) {
+    const int first_key = keys.key - lane / 4, last_query = min(first_query + 2 * R, q.s_q) - 1;
+    const bool one_block = first_query / p.block_q == last_query / p.block_q && first_key / p.block_k == (first_key + 15) / p.block_k;
+    if (one_block && first_query <= last_query && first_key < q.s_k) {  // one look for the whole warp
+      if (!keys.kept(p, first_query, first_key)) {
+#pragma unroll
+        for (int i = 0; i < R; ++i) s[i] = -HEED_INFINITY;
+      }
+      return;
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int j = keys.key + 8 * half;
@@ -97,23 +106,40 @@ HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatur
   }
 }
 
-/// A product of a query and a key -> its score in log2 units, and how fast the score grows with scale * product.
+/// Products -> capped scores in log2 units, in place. Those that hide() has marked stay -inf. The whole warp.
+template <ForwardFeatures F, int R>
+HEED_DEVICE void cap_scores(const ForwardParams& p, float (&s)[R]) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
+  if (__all_sync(0xffffffffu, largest < p.cap_small)) {
+#pragma unroll
+    for (int i = 0; i < R; ++i) s[i] *= cap_factor(p.cap_small_terms, s[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < R; ++i) s[i] = s[i] == -HEED_INFINITY ? s[i] : capped_score<F>(p, s[i]);
+  }
+}
+
+/// What is between a product of a query and a key and its score, for one of a thread's entries: the score in log2 units,
+/// and how fast it grows with scale * product.
 struct Score {
   float value, slope;
 };
+/// `distance`: of the query from the key whose diagonal it is on. With a soft cap `product` went through cap_scores().
 template <ForwardFeatures F, class T>
-HEED_DEVICE Score score_of(const ForwardParams& p, const Sequence& q, const KeyFeatures<F, T>& keys, float product,
-                           float bias, int i, int j) {
+HEED_DEVICE Score score_of(const ForwardParams& p, const KeyFeatures<F, T>& keys, float product, float bias,
+                           float distance) {
   Score score{0.0f, 1.0f};
   if constexpr (F.soft_cap) {
-    const float t = tanh_anywhere(product * (p.scale / p.soft_cap));
-    score.value = t * (p.soft_cap * kLog2e);
+    const float t = fmaxf(product * (1.0f / (p.soft_cap * kLog2e)), -1.0f);  // tanh; that of hidden ones has no slope
+    score.value = product;
     score.slope = __fmaf_rn(-t, t, 1.0f);
   } else {
     score.value = __fmul_rn(product, p.scale_log2);
   }
   if constexpr (F.bias != BiasType::none) score.value = __fmaf_rn(bias, kLog2e, score.value);
-  if constexpr (F.alibi) score.value = __fmaf_rn(-keys.slope, fabsf(float(i + q.s_k - q.s_q - j)), score.value);
+  if constexpr (F.alibi) score.value = __fmaf_rn(-keys.slope, fabsf(distance), score.value);
   if (F.hides() || F.own_lengths) score.value = product == -HEED_INFINITY ? -HEED_INFINITY : score.value;
   return score;
 }

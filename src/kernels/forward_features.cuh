@@ -120,16 +120,21 @@ HEED_DEVICE float tanh_anywhere(float x) {
   return fabsf(x) < kTanhNear ? tanh_near(x) : far;
 }
 
+/// What a product is multiplied by to cap it, as an even polynomial.
+template <int N>
+HEED_DEVICE float cap_factor(const float (&terms)[N], float product) {
+  const float z = product * product;
+  float poly = terms[N - 1];
+#pragma unroll
+  for (int i = N - 2; i >= 0; --i) poly = __fmaf_rn(poly, z, terms[i]);
+  return poly;
+}
 /// A product Q K^T -> a score in log2 units before anything is added to it. kNear: it is below p.cap_near.
 template <ForwardFeatures F, bool kNear = false>
 HEED_DEVICE float capped_score(const ForwardParams& p, float product) {
   if constexpr (!F.soft_cap) return __fmul_rn(product, p.scale_log2);  // rounded: equal products have no difference
   if constexpr (!kNear) return tanh_anywhere(product * (p.scale / p.soft_cap)) * (p.soft_cap * kLog2e);
-  const float z = product * product;
-  float poly = p.cap_terms[kTanhTerms - 1];
-#pragma unroll
-  for (int i = kTanhTerms - 2; i >= 0; --i) poly = __fmaf_rn(poly, z, p.cap_terms[i]);
-  return product * poly;
+  return product * cap_factor(p.cap_terms, product);
 }
 
 /// What one query row knows of the features. Rows behind the end of the sequence read the last row's.

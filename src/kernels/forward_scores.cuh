@@ -246,11 +246,7 @@ struct DirectExponents {
     if constexpr (F.alibi) added = __fmaf_rn(slope, float(8 * n + e), added);
     if constexpr (F.bias != BiasType::none) added = __fmaf_rn(bias.rows[half].at(n, e), kLog2e, added);
     if constexpr (!F.soft_cap) return __fmaf_rn(product, p.scale_log2, added);
-    const float z = product * product;
-    float poly = p.cap_small_terms[kTanhSmallTerms - 1];
-#pragma unroll
-    for (int k = kTanhSmallTerms - 2; k >= 0; --k) poly = __fmaf_rn(poly, z, p.cap_small_terms[k]);
-    return __fmaf_rn(product, poly, added);
+    return __fmaf_rn(product, cap_factor(p.cap_small_terms, product), added);
   }
 };
 

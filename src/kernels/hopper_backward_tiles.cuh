@@ -155,6 +155,9 @@ HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, 
   keys.set(p, batch, head, warp_key + int(lane) / 4);
   if (F.blocks || hides_some<F, C.tile_q>(sequence, first_query, first_key))
     hide<F, T>(p, sequence, keys, s, first_query, lane);
+  if constexpr (F.soft_cap) cap_scores<F>(p, s);
+  // Of this thread's first query from its first key.
+  const float distance = float(first_query + int(lane % 4) * 2 + sequence.s_k - sequence.s_q - keys.key);
 #pragma unroll
   for (int i = 0; i < C.tile_q / 16; ++i) {
     float lse[4], slopes[8], bias[8];
@@ -175,9 +178,8 @@ HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, 
       const float reference = lse[(e & 1) + (e >> 2) * 2];
       float& x = s[8 * i + e];
       if constexpr (F.changes_scores()) {
-        const Score score = score_of<F, T>(p, sequence, keys, x, F.bias != BiasType::none ? bias[e] : 0.0f,
-                                           first_query + 16 * i + (e >> 2) * 8 + int(lane % 4) * 2 + (e & 1),
-                                           keys.key + (e >> 1 & 1) * 8);
+        const Score score = score_of<F, T>(p, keys, x, F.bias != BiasType::none ? bias[e] : 0.0f,
+                                           distance + float(16 * i + (e >> 2) * 8 + (e & 1) - (e >> 1 & 1) * 8));
         x = exp2_approx(score.value - reference);
         slopes[e] = score.slope;
       } else {
