@@ -118,13 +118,6 @@ HEED_DEVICE void add_to_memory(float* to, float x, float y, float z, float w) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
 
-/// An 8 x 8 matrix of 16-bit elements, two in each lane as load_matrices gives them -> the transposed one.
-HEED_DEVICE u32 transpose(u32 x) {
-  u32 y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-
 /// c [16, 8] += a [16, 16] b [16, 8]. With r = lane / 4 and q = 2 * (lane % 4), and e for 0 and 1:
 ///   a: (r, q + e), (r + 8, q + e), (r, q + 8 + e), (r + 8, q + 8 + e);  b: (q + e, r), (q + 8 + e, r);
 ///   c: (r, q + e) in c[0], c[1], (r + 8, q + e) in c[2], c[3].

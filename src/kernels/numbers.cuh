@@ -1,15 +1,9 @@
 // Types and arithmetic that every kernel uses: no toolkit headers, nothing but what NVRTC has built in.
 #pragma once
 
+#include "scalar.cuh"
+
 namespace heed::kernels {
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
-
-#define HEED_DEVICE static __device__ __forceinline__
 
 /// Element types as tags.
 struct f32 {
@@ -26,22 +20,6 @@ constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 #define HEED_INFINITY __int_as_float(0x7f800000)
 
-HEED_DEVICE float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-HEED_DEVICE float log2_approx(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-HEED_DEVICE float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 template <class T>
 HEED_DEVICE float to_float(typename T::Raw raw);
 template <>
@@ -50,9 +28,7 @@ __device__ __forceinline__ float to_float<f32>(float raw) {
 }
 template <>
 __device__ __forceinline__ float to_float<f16>(u16 raw) {
-  float x;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(raw));
-  return x;
+  return f32_from_f16(raw);
 }
 template <>
 __device__ __forceinline__ float to_float<bf16>(u16 raw) {
@@ -67,15 +43,11 @@ __device__ __forceinline__ float from_float<f32>(float x) {
 }
 template <>
 __device__ __forceinline__ u16 from_float<f16>(float x) {
-  u16 raw;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(raw) : "f"(x));
-  return raw;
+  return f16_from_f32(x);
 }
 template <>
 __device__ __forceinline__ u16 from_float<bf16>(float x) {
-  u16 raw;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(raw) : "f"(x));
-  return raw;
+  return bf16_from_f32(x);
 }
 
 /// Two floats in one register, `low` in the low half.
@@ -83,15 +55,11 @@ template <class T>
 HEED_DEVICE u32 pack(float low, float high);
 template <>
 __device__ __forceinline__ u32 pack<f16>(float low, float high) {
-  u32 r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
+  return two_f16_from_f32(low, high);
 }
 template <>
 __device__ __forceinline__ u32 pack<bf16>(float low, float high) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
+  return two_bf16_from_f32(low, high);
 }
 
 /// Element `index` of an array of T.

@@ -60,7 +60,7 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
 #pragma unroll
         for (int i = 0; i < 4; ++i) {  // columns 8 * (i % 2) of rows 8 * (i / 2)
           const float* two = weights[m] + 8 * k + i % 2 * 4 + i / 2 * 2;
-          a[k][i] = transpose(pack<T>(two[0], two[1]));
+          a[k][i] = transpose_8x8(pack<T>(two[0], two[1]));
         }
 #pragma unroll
       for (int n = 0; n < kColumns / 16; ++n) {

@@ -1,0 +1,137 @@
+#include "emulated/fibers.hpp"
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+namespace heed::emulated {
+namespace {
+
+/// Threads that wait for each other: the last one to arrive opens the gate for all, and it is closed again.
+struct Gate {
+  int expected = 0, arrived = 0;
+  unsigned times_open = 0;
+};
+struct Warp {
+  Gate gate;
+  LaneWords words[2];  ///< a lane may bring the next ones while another still reads these
+};
+struct Fiber {
+  ucontext_t context{};
+  const Gate* waits_at = nullptr;
+  unsigned seen_open = 0;  ///< how often that gate had been open
+  unsigned exchanges = 0;
+  bool done = false;
+
+  bool can_go_on() const { return !done && (waits_at == nullptr || waits_at->times_open != seen_open); }
+};
+
+struct Block {
+  int index = 0, count = 0;
+  Gate gate;
+  std::vector<Warp> warps;
+  std::vector<Fiber> fibers;
+  std::size_t running = 0;
+  ucontext_t scheduler{};
+  const std::function<void()>* body = nullptr;
+};
+Block* block = nullptr;  // these fibers are all of one operating-system thread
+
+void enter_fiber() {
+  (*block->body)();
+  block->fibers[block->running].done = true;
+  swapcontext(&block->fibers[block->running].context, &block->scheduler);
+}
+
+void join(Gate& gate) {
+  Fiber& fiber = block->fibers[block->running];
+  if (++gate.arrived == gate.expected) {
+    gate.arrived = 0;
+    ++gate.times_open;
+    return;
+  }
+  fiber.waits_at = &gate;
+  fiber.seen_open = gate.times_open;
+  swapcontext(&fiber.context, &block->scheduler);
+  fiber.waits_at = nullptr;
+}
+
+void prepare(Fiber& fiber, std::size_t thread) {
+  constexpr std::size_t kStack = std::size_t{256} << 10;
+  static std::vector<std::unique_ptr<std::byte[]>> stacks;  // the same for every block
+  while (stacks.size() <= thread) stacks.push_back(std::make_unique_for_overwrite<std::byte[]>(kStack));
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = stacks[thread].get();
+  fiber.context.uc_stack.ss_size = kStack;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, enter_fiber, 0);
+}
+
+/// True: some lane went on.
+bool run_warp(std::size_t warp) {
+  bool some = false;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    block->running = warp * kLanes + lane;
+    Fiber& fiber = block->fibers[block->running];
+    if (!fiber.can_go_on()) continue;
+    swapcontext(&block->scheduler, &fiber.context);
+    some = true;
+  }
+  return some;
+}
+
+void run_block(std::mt19937& random) {
+  for (std::size_t i = 0; i < block->fibers.size(); ++i) prepare(block->fibers[i], i);
+  std::vector<std::size_t> order(block->warps.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  bool some = true;
+  while (some) {
+    some = false;
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t warp : order)
+      while (run_warp(warp)) some = true;
+  }
+  for (const Fiber& fiber : block->fibers)
+    if (!fiber.done) throw std::logic_error("a thread waits for others that never come");
+}
+
+}  // namespace
+
+void launch(int blocks, int threads, const std::function<void()>& body) {
+  std::mt19937 random(7);
+  for (int i = 0; i < blocks; ++i) {
+    Block here;
+    here.index = i;
+    here.count = blocks;
+    here.gate.expected = threads;
+    here.warps.resize(static_cast<std::size_t>(threads / kLanes));
+    for (Warp& warp : here.warps) warp.gate.expected = kLanes;
+    here.fibers.resize(static_cast<std::size_t>(threads));
+    here.body = &body;
+    block = &here;
+    run_block(random);
+  }
+  block = nullptr;
+}
+
+int thread_index() { return static_cast<int>(block->running); }
+int block_index() { return block->index; }
+int block_count() { return block->count; }
+
+void join_warp() { join(block->warps[block->running / kLanes].gate); }
+void join_block() { join(block->gate); }
+
+const LaneWords& exchange(const std::uint32_t* words, int count) {
+  Warp& warp = block->warps[block->running / kLanes];
+  LaneWords& all = warp.words[block->fibers[block->running].exchanges++ % 2];
+  std::copy_n(words, count, all[block->running % kLanes].begin());
+  join(warp.gate);
+  return all;
+}
+
+}  // namespace heed::emulated

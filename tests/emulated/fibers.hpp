@@ -1,0 +1,30 @@
+// Thread blocks on the CPU: every thread is a fiber, and goes on until it has to wait for the others of its warp or
+// block.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+
+namespace heed::emulated {
+
+constexpr int kLanes = 32;
+/// What each lane of a warp brings to an instruction that they execute together.
+using LaneWords = std::array<std::array<std::uint32_t, 8>, kLanes>;
+
+/// Runs `blocks` thread blocks, one after the other, of `threads` threads each. Warps take turns in random order, and
+/// each runs as far as it can: what is right only in a certain order goes wrong here, too.
+void launch(int blocks, int threads, const std::function<void()>& body);
+
+/// Of the thread that is running.
+int thread_index();
+int block_index();
+int block_count();
+
+/// Waits for the other threads of the warp, and of the block.
+void join_warp();
+void join_block();
+/// Waits for the other lanes, and returns what all of them brought. Good until this thread exchanges again.
+const LaneWords& exchange(const std::uint32_t* words, int count);
+
+}  // namespace heed::emulated

@@ -1,0 +1,88 @@
+// The portable forward kernel, run by the CPU: its copies, barriers, tiles and products as a GPU would execute them.
+#include "emulated/device.hpp"
+//
+#include "device/portable_forward.cuh"
+
+#include "cuda/forward_params.hpp"
+#include "cuda/portable_forward.hpp"
+#include "cuda/tile_order.hpp"
+#include "verify/judge.hpp"
+#include <heed/heed.hpp>
+
+#include <gtest/gtest.h>
+
+namespace heed {
+namespace {
+
+using kernels::Element;
+using kernels::ForwardFeatures;
+using kernels::MaskShape;
+using kernels::PortableConfig;
+using verify::Buffers;
+using verify::Case;
+
+constexpr int kSharedMemory = emulated::kSharedBytes;
+
+constexpr PortableConfig config(Element type, int d, int d_v, int row_bytes, const ForwardFeatures& features) {
+  return kernels::portable_config(type, type, type, d, d_v, row_bytes, features, kSharedMemory);
+}
+
+/// Runs the kernel that the engine would take for this case, and judges what it leaves.
+template <PortableConfig C>
+void expect_matches_oracle(const Case& c) {
+  SCOPED_TRACE(c.to_command());
+  const Buffers buffers(c);
+  const Problem problem = Problem::of(buffers.args());
+  ASSERT_EQ(cuda::portable_config(problem, kSharedMemory), C) << "the test has another kernel than this case";
+  Context context;
+  kernels::ForwardParams p = cuda::forward_params({.problem = problem,
+                                                   .args = buffers.args(),
+                                                   .workspace = {},
+                                                   .executor = context.executor(),
+                                                   .threads = 1,
+                                                   .prepared = nullptr});
+  p.row_tiles = static_cast<int>((problem.s_q() + C.tile_q() - 1) / C.tile_q());
+  p.section = cuda::tile_order(problem, p.row_tiles).section;
+  emulated::begin_shared_memory(C.shared_bytes(), C.threads());
+  emulated::launch(static_cast<int>(p.row_tiles * problem.heads_q() * problem.batch()), C.threads(),
+                   [&] { kernels::portable_forward<C>(p); });
+  const verify::Verdict verdict = verify::judge(buffers);
+  EXPECT_TRUE(verdict.valid()) << verdict.to_string();
+}
+
+Case small(DataType type, std::int64_t d, const Mask& mask) {
+  Case c;
+  c.b = 1, c.h = 2, c.h_k = 1, c.s_q = {70}, c.s_k = {150}, c.d = c.d_v = d;
+  c.type = type, c.mask = mask, c.lse = true;
+  return c;
+}
+
+TEST(EmulatedPortableForward, computes_causal_attention) {
+  constexpr ForwardFeatures kCausal{.mask = MaskShape::right};
+  expect_matches_oracle<config(Element::bf16, 64, 64, 16, kCausal)>(small(bf16, 64, Mask::causal()));
+}
+
+TEST(EmulatedPortableForward, computes_windows_and_masks_of_sequences_with_their_own_lengths) {
+  constexpr ForwardFeatures kAll{.mask = MaskShape::window,
+                                 .own_lengths = true,
+                                 .keep = true,
+                                 .soft_cap = true,
+                                 .alibi = true,
+                                 .sink = true,
+                                 .dropout = true};
+  Case c = small(f16, 40, Mask::window(60, 2, 3));
+  c.mode = Mode::group, c.b = 3, c.s_q = {70, 0, 5}, c.s_k = {100, 30, 1};
+  c.bool_mask = Broadcast{.query = true};
+  c.soft_cap = 20, c.alibi = Alibi::per_head, c.sink = verify::SinkInit::normal, c.p_drop = 0.2;
+  expect_matches_oracle<config(Element::f16, 40, 40, 16, kAll)>(c);
+}
+
+TEST(EmulatedPortableForward, computes_in_f32_with_a_bias_and_odd_head_dims) {
+  constexpr ForwardFeatures kBias{.bias = kernels::BiasType::f32};
+  Case c = small(f32, 33, Mask::none());
+  c.d_v = 17, c.bias = BiasSpec{f32, {.head = true, .query = true}};
+  expect_matches_oracle<config(Element::f32, 33, 17, 4, kBias)>(c);
+}
+
+}  // namespace
+}  // namespace heed
