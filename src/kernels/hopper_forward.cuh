@@ -26,8 +26,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   using T = typename TagOf<C.type>::Type;
   static constexpr ForwardFeatures F = C.features;
   static constexpr int kWgs = C.warpgroups, kN = C.tile_k;
-  extern __shared__ __align__(1024) u8 shared[];
-  const u32 base = shared_address(shared);
+  extern __shared__ __align__(1024) u8 heed_shared[];
+  const u32 base = shared_address(heed_shared);
   const u32 warpgroup = warp_uniform(threadIdx.x / 128);
   const u32 rank = C.cluster == 1 ? 0 : cluster_rank();
   const int rank_row = int(rank) * C.tile_q();  // of the cluster's rows, the first of this block's
@@ -36,7 +36,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   const u32 q_full = base + C.barriers_at(), q_empty = q_full + 8 * C.q_buffers * kWgs;
   const u32 k_full = q_empty + 8 * C.q_buffers * kWgs, k_empty = k_full + 8 * C.k_stages;
   const u32 v_full = k_empty + 8 * C.k_stages, v_empty = v_full + 8 * C.v_stages;
-  volatile TileWork* works = reinterpret_cast<volatile TileWork*>(shared + C.work_at());  // [buffer][warpgroup]
+  volatile TileWork* works = reinterpret_cast<volatile TileWork*>(heed_shared + C.work_at());  // [buffer][warpgroup]
 
   if (threadIdx.x == 0) {
     tma_prefetch(&map_q);

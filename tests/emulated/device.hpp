@@ -76,3 +76,25 @@ inline bool __any_sync(unsigned, bool here) {
   return std::any_of(all.begin(), all.end(), [](const auto& lane) { return lane[0] != 0; });
 }
 inline bool __all_sync(unsigned mask, bool here) { return !__any_sync(mask, !here); }
+inline std::uint32_t __ballot_sync(unsigned, bool here) {
+  const std::uint32_t word = here;
+  const auto& all = heed::emulated::exchange(&word, 1);
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) bits |= all[i][0] << i;
+  return bits;
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, int lanes) {
+  const int lane = heed::emulated::thread_index() % heed::emulated::kLanes;
+  return __shfl_sync(mask, value, lane < lanes ? lane : lane - lanes);
+}
+inline std::uint32_t __reduce_max_sync(unsigned, std::uint32_t value) {
+  const auto& all = heed::emulated::exchange(&value, 1);
+  return (*std::max_element(all.begin(), all.end(), [](const auto& a, const auto& b) { return a[0] < b[0]; }))[0];
+}
+inline int __ffs(std::uint32_t bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
+inline unsigned atomicAdd(unsigned* to, unsigned x) {
+  const unsigned before = *to;
+  *to += x;
+  return before;
+}

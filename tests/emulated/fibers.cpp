@@ -1,9 +1,13 @@
 #include "emulated/fibers.hpp"
 
+#include "emulated/async.hpp"
+
 #include <ucontext.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
+#include <map>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -26,7 +30,7 @@ struct Fiber {
   const Gate* waits_at = nullptr;
   unsigned seen_open = 0;  ///< how often that gate had been open
   unsigned exchanges = 0;
-  bool done = false;
+  bool done = false, pauses = false;
 
   bool can_go_on() const { return !done && (waits_at == nullptr || waits_at->times_open != seen_open); }
 };
@@ -34,27 +38,36 @@ struct Fiber {
 struct Block {
   int index = 0, count = 0;
   Gate gate;
+  std::map<std::uint32_t, Gate> gates;
   std::vector<Warp> warps;
   std::vector<Fiber> fibers;
   std::size_t running = 0;
   ucontext_t scheduler{};
   const std::function<void()>* body = nullptr;
+  std::exception_ptr failure;  ///< the first one of a thread
 };
 Block* block = nullptr;  // these fibers are all of one operating-system thread
 
 void enter_fiber() {
-  (*block->body)();
+  try {
+    (*block->body)();
+  } catch (...) {
+    if (!block->failure) block->failure = std::current_exception();
+  }
   block->fibers[block->running].done = true;
   swapcontext(&block->fibers[block->running].context, &block->scheduler);
 }
 
+/// True: it was the last one.
+bool arrive(Gate& gate) {
+  if (++gate.arrived < gate.expected) return false;
+  gate.arrived = 0;
+  ++gate.times_open;
+  return true;
+}
 void join(Gate& gate) {
   Fiber& fiber = block->fibers[block->running];
-  if (++gate.arrived == gate.expected) {
-    gate.arrived = 0;
-    ++gate.times_open;
-    return;
-  }
+  if (arrive(gate)) return;
   fiber.waits_at = &gate;
   fiber.seen_open = gate.times_open;
   swapcontext(&fiber.context, &block->scheduler);
@@ -72,30 +85,38 @@ void prepare(Fiber& fiber, std::size_t thread) {
   makecontext(&fiber.context, enter_fiber, 0);
 }
 
-/// True: some lane went on.
-bool run_warp(std::size_t warp) {
-  bool some = false;
+enum class Went { nowhere, in_circles, on };
+
+/// What the lanes of a warp have come to: each runs until it waits or pauses.
+Went run_warp(std::size_t warp) {
+  Went all = Went::nowhere;
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     block->running = warp * kLanes + lane;
     Fiber& fiber = block->fibers[block->running];
     if (!fiber.can_go_on()) continue;
+    fiber.pauses = false;
     swapcontext(&block->scheduler, &fiber.context);
-    some = true;
+    all = std::max(all, fiber.pauses ? Went::in_circles : Went::on);
   }
-  return some;
+  return all;
 }
 
 void run_block(std::mt19937& random) {
   for (std::size_t i = 0; i < block->fibers.size(); ++i) prepare(block->fibers[i], i);
   std::vector<std::size_t> order(block->warps.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  bool some = true;
-  while (some) {
-    some = false;
+  constexpr int kMostCircles = 10000;
+  Went all = Went::on;
+  for (int circles = 0; all != Went::nowhere && circles < kMostCircles; circles = all == Went::on ? 0 : circles + 1) {
+    all = Went::nowhere;
     std::shuffle(order.begin(), order.end(), random);
-    for (const std::size_t warp : order)
-      while (run_warp(warp)) some = true;
+    for (const std::size_t warp : order) {
+      Went here = run_warp(warp);
+      all = std::max(all, here);
+      while (here == Went::on) here = run_warp(warp);
+    }
   }
+  if (block->failure) std::rethrow_exception(block->failure);
   for (const Fiber& fiber : block->fibers)
     if (!fiber.done) throw std::logic_error("a thread waits for others that never come");
 }
@@ -114,7 +135,9 @@ void launch(int blocks, int threads, const std::function<void()>& body) {
     here.fibers.resize(static_cast<std::size_t>(threads));
     here.body = &body;
     block = &here;
+    begin_async();
     run_block(random);
+    end_async();
   }
   block = nullptr;
 }
@@ -125,6 +148,19 @@ int block_count() { return block->count; }
 
 void join_warp() { join(block->warps[block->running / kLanes].gate); }
 void join_block() { join(block->gate); }
+void join_gate(std::uint32_t number, int threads) {
+  block->gates[number].expected = threads;
+  join(block->gates[number]);
+}
+void arrive_at_gate(std::uint32_t number, int threads) {
+  block->gates[number].expected = threads;
+  arrive(block->gates[number]);
+}
+void pause() {
+  Fiber& fiber = block->fibers[block->running];
+  fiber.pauses = true;
+  swapcontext(&fiber.context, &block->scheduler);
+}
 
 const LaneWords& exchange(const std::uint32_t* words, int count) {
   Warp& warp = block->warps[block->running / kLanes];

@@ -24,6 +24,11 @@ int block_count();
 /// Waits for the other threads of the warp, and of the block.
 void join_warp();
 void join_block();
+/// For `threads` threads that meet at the gate with this number: those who join wait for all, those who arrive do not.
+void join_gate(std::uint32_t number, int threads);
+void arrive_at_gate(std::uint32_t number, int threads);
+/// Lets others go on, who may change what this thread waits for. Throws when nobody has for a long time.
+void pause();
 /// Waits for the other lanes, and returns what all of them brought. Good until this thread exchanges again.
 const LaneWords& exchange(const std::uint32_t* words, int count);
 

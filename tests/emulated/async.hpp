@@ -1,0 +1,49 @@
+// What a multiprocessor of sm_90 does beside its threads: mbarriers, named barriers, the tensor copy engine, products
+// of warpgroups. Nothing of it happens at once: copies and products are executed at some later moment at which they may
+// be.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace heed::emulated {
+
+/// Around every thread block: nothing is left of the one before, and what is under way at its end is finished.
+void begin_async();
+void end_async();
+
+void mbarrier_init(std::uint32_t barrier, int arrivals);
+void mbarrier_arrive(std::uint32_t barrier, std::int64_t expected_bytes = 0);
+/// Whether the phase with this parity has ended. If not, others go on first.
+bool mbarrier_ended(std::uint32_t barrier, std::uint32_t parity);
+
+void named_barrier_arrive(std::uint32_t id, int threads);
+void named_barrier_sync(std::uint32_t id, int threads);
+
+/// What cuTensorMapEncodeTiled is told of a tensor of 16-bit elements, innermost dimension first.
+struct Map {
+  std::byte* data;
+  int rank;
+  std::array<std::int64_t, 5> sizes, steps;  ///< steps in bytes
+  std::array<int, 5> box;
+};
+using Coordinates = std::array<std::int64_t, 5>;
+void tma_load(std::uint32_t to, const Map& map, std::uint32_t barrier, const Coordinates& at);
+void tma_store(const Map& map, std::uint32_t from, const Coordinates& at);
+void bulk_load(std::uint32_t to, const void* from, std::size_t bytes, std::uint32_t barrier);
+void bulk_add(float* to, std::uint32_t from, std::size_t bytes);
+/// Of the running thread's stores and adds.
+void bulk_commit();
+void bulk_wait(std::size_t pending_groups);
+
+/// A product is computed when it is waited for, or at once: both may be.
+void multiply_later(std::function<void()> product);
+void multiply_commit();
+void multiply_wait(std::size_t pending_groups);
+
+/// Where the byte that a 128-byte swizzle puts at this address lies.
+constexpr std::uint32_t swizzled(std::uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+
+}  // namespace heed::emulated
