@@ -47,6 +47,7 @@ struct Block {
   std::mt19937 random{11};
 };
 Block state;
+Timing timing = Timing::fast_copies;
 
 Mbarrier& at(std::uint32_t barrier) {
   const auto found = state.mbarriers.find(barrier);
@@ -57,13 +58,12 @@ void bytes_have_come(std::uint32_t barrier, std::int64_t bytes) {
   at(barrier).bytes -= bytes;
   at(barrier).end_phase_if_complete();
 }
-/// Some of the copies that are under way arrive, in any order.
-void let_copies_arrive() {
-  while (!state.copies.empty() && state.random() % 3 != 0) {
-    const std::size_t which = state.random() % state.copies.size();
-    const Work copy = std::move(state.copies[which]);
-    state.copies.erase(state.copies.begin() + static_cast<std::ptrdiff_t>(which));
-    copy();
+/// What goes on beside the threads: at once, or later, with what is in `late`.
+void begin(Timing fast, std::vector<Work>& late, Work work) {
+  if (timing == fast) {
+    work();
+  } else {
+    late.push_back(std::move(work));
   }
 }
 
@@ -100,9 +100,11 @@ void mbarrier_arrive(std::uint32_t barrier, std::int64_t expected_bytes) {
   here.bytes += expected_bytes;
   if (--here.missing < 0) throw std::logic_error("more arrivals at an mbarrier than it was made for");
   here.end_phase_if_complete();
+  // What comes after an arrival may come much later.
+  if (state.random() % 8 == 0)
+    for (unsigned rounds = state.random() % 16; rounds > 0; --rounds) pause();
 }
 bool mbarrier_ended(std::uint32_t barrier, std::uint32_t parity) {
-  let_copies_arrive();
   if (at(barrier).phase != parity) return true;
   pause();
   return at(barrier).phase != parity;
@@ -112,7 +114,7 @@ void named_barrier_arrive(std::uint32_t id, int threads) { arrive_at_gate(id, th
 void named_barrier_sync(std::uint32_t id, int threads) { join_gate(id, threads); }
 
 void tma_load(std::uint32_t to, const Map& map, std::uint32_t barrier, const Coordinates& where) {
-  state.copies.push_back([=] {
+  begin(Timing::fast_copies, state.copies, [=] {
     std::int64_t bytes = 0;
     for_each_element(map, to, where, [&](const std::byte* from, std::byte* there) {
       if (from != nullptr) {
@@ -126,21 +128,21 @@ void tma_load(std::uint32_t to, const Map& map, std::uint32_t barrier, const Coo
   });
 }
 void tma_store(const Map& map, std::uint32_t from, const Coordinates& where) {
-  state.stores[thread_index()].open.push_back([=] {
+  begin(Timing::fast_copies, state.stores[thread_index()].open, [=] {
     for_each_element(map, from, where, [&](std::byte* to, const std::byte* there) {
       if (to != nullptr) std::memcpy(to, there, 2);
     });
   });
 }
 void bulk_load(std::uint32_t to, const void* from, std::size_t bytes, std::uint32_t barrier) {
-  state.copies.push_back([=] {
+  begin(Timing::fast_copies, state.copies, [=] {
     for (std::size_t i = 0; i < bytes; i += 16)
       std::memcpy(shared_bytes(to + static_cast<std::uint32_t>(i), 16), static_cast<const std::byte*>(from) + i, 16);
     bytes_have_come(barrier, static_cast<std::int64_t>(bytes));
   });
 }
 void bulk_add(float* to, std::uint32_t from, std::size_t bytes) {
-  state.stores[thread_index()].open.push_back([=] {
+  begin(Timing::fast_copies, state.stores[thread_index()].open, [=] {
     for (std::size_t i = 0; i < bytes / 4; ++i) {
       float x;
       std::memcpy(&x, shared_bytes(from + static_cast<std::uint32_t>(4 * i), 4), 4);
@@ -151,18 +153,22 @@ void bulk_add(float* to, std::uint32_t from, std::size_t bytes) {
 void bulk_commit() { state.stores[thread_index()].commit(); }
 void bulk_wait(std::size_t pending_groups) { state.stores[thread_index()].wait(pending_groups); }
 
-void multiply_later(std::function<void()> product) {
-  if (state.random() % 2 == 0 && state.products[thread_index()].open.empty() &&
-      state.products[thread_index()].closed.empty()) {
-    product();
-  } else {
-    state.products[thread_index()].open.push_back(std::move(product));
-  }
+void multiply(std::function<void()> product) {
+  begin(Timing::fast_products, state.products[thread_index()].open, std::move(product));
 }
 void multiply_commit() { state.products[thread_index()].commit(); }
 void multiply_wait(std::size_t pending_groups) { state.products[thread_index()].wait(pending_groups); }
 
+void set_timing(Timing now) { timing = now; }
 void begin_async() { state = {}; }
+bool let_a_copy_arrive() {
+  if (state.copies.empty()) return false;
+  const std::size_t which = state.random() % state.copies.size();
+  const Work copy = std::move(state.copies[which]);
+  state.copies.erase(state.copies.begin() + static_cast<std::ptrdiff_t>(which));
+  copy();
+  return true;
+}
 void end_async() {
   for (auto& [thread, groups] : state.stores) {
     groups.commit();

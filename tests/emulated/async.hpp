@@ -1,6 +1,5 @@
 // What a multiprocessor of sm_90 does beside its threads: mbarriers, named barriers, the tensor copy engine, products
-// of warpgroups. Nothing of it happens at once: copies and products are executed at some later moment at which they may
-// be.
+// of warpgroups.
 #pragma once
 
 #include <array>
@@ -10,13 +9,20 @@
 
 namespace heed::emulated {
 
+/// Who is fast and executes everything as soon as it is issued. The others do so when somebody has to wait for it.
+/// Whoever reads too early, or gives memory back too early, is found by one of them.
+enum class Timing { fast_copies, fast_products };
+void set_timing(Timing timing);
+
 /// Around every thread block: nothing is left of the one before, and what is under way at its end is finished.
 void begin_async();
 void end_async();
+/// When no thread can go on: one of the copies that are under way arrives. False: there is none.
+bool let_a_copy_arrive();
 
 void mbarrier_init(std::uint32_t barrier, int arrivals);
 void mbarrier_arrive(std::uint32_t barrier, std::int64_t expected_bytes = 0);
-/// Whether the phase with this parity has ended. If not, others go on first.
+/// Whether the phase with this parity has ended. If not, others go on first; they may also do so after an arrival.
 bool mbarrier_ended(std::uint32_t barrier, std::uint32_t parity);
 
 void named_barrier_arrive(std::uint32_t id, int threads);
@@ -38,8 +44,7 @@ void bulk_add(float* to, std::uint32_t from, std::size_t bytes);
 void bulk_commit();
 void bulk_wait(std::size_t pending_groups);
 
-/// A product is computed when it is waited for, or at once: both may be.
-void multiply_later(std::function<void()> product);
+void multiply(std::function<void()> product);
 void multiply_commit();
 void multiply_wait(std::size_t pending_groups);
 

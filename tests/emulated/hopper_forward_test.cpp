@@ -39,9 +39,8 @@ kernels::TensorMap tensor_map(const emulated::Map& map) {
 }
 
 template <HopperConfig C>
-void expect_matches_oracle(const Case& c, int blocks) {
+void run(const Case& c, int blocks) {
   static_assert(C.impossible() == nullptr && !C.features.packed && C.cluster == 1 && !C.v_by_columns);
-  SCOPED_TRACE(c.to_command());
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
   ASSERT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
@@ -79,6 +78,15 @@ void expect_matches_oracle(const Case& c, int blocks) {
   EXPECT_EQ(counter, 0u) << "the counter of tiles is not as it was";
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
+}
+
+template <HopperConfig C>
+void expect_matches_oracle(const Case& c, int blocks) {
+  for (const emulated::Timing timing : {emulated::Timing::fast_copies, emulated::Timing::fast_products}) {
+    SCOPED_TRACE(c.to_command() + (timing == emulated::Timing::fast_copies ? ", fast copies" : ", fast products"));
+    emulated::set_timing(timing);
+    run<C>(c, blocks);
+  }
 }
 
 Case small(std::int64_t d, const Mask& mask) {

@@ -39,7 +39,7 @@ template <class T, int N, bool kBColumns, class A>
 HEED_DEVICE void multiply_rows(float (&c)[N / 2], const A& a, u64 b, bool accumulate) {
   const u32 lane = u32(emulated::thread_index()) % emulated::kLanes;
   float* const to = c;
-  emulated::multiply_later([=] {
+  emulated::multiply([=] {
     float rows[2][16];
     for (int half = 0; half < 2; ++half)
       for (u32 k = 0; k < 16; ++k) rows[half][k] = a(half, k);
