@@ -309,12 +309,9 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     };
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
-    // Here and one by one: a copy of an accumulator inside the pipeline would serialise it.
-#pragma unroll
-    for (int i = 0; i < C.d / 2; ++i) {
-      asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dk[i]));
-      asm volatile("mov.f32 %0, 0f00000000;" : "=f"(dv[i]));
-    }
+    // Here: a copy of an accumulator inside the pipeline would serialise it.
+    make_zeros(dk);
+    make_zeros(dv);
 
     if constexpr (!kAhead) {
       wait_v();

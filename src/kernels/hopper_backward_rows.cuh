@@ -110,7 +110,7 @@ template <auto C>
 HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
   using T = typename TagOf<C.type>::Type;
   constexpr int kM = C.tile_q, kPitch = C.d / 2 + 4;  // words of a row
-  __shared__ u32 words[kM * kPitch];
+  static __shared__ u32 words[kM * kPitch];
   const ForwardParams& p = params.forward;
   const RowBlock here = row_block_here<C>(params);
   if (here.rows <= 0) return;

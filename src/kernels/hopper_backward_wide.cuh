@@ -199,8 +199,7 @@ struct WideMath {
       mbarrier_wait(bar.v_full, tile_count & 1);
       zero_rows<C>(base + C.v_at(), keys, C.kTileK);
     }
-#pragma unroll
-    for (int i = 0; i < C.d / 2; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sum[i]));
+    make_zeros(sum);
     return true;
   }
 

@@ -37,6 +37,13 @@ HEED_DEVICE void wgmma_wait(X (&c)[R]) {
   pin(c);
 }
 
+/// Zeros for an accumulator, each by an instruction of its own: of one zero that is copied later products would wait.
+template <int R>
+HEED_DEVICE void make_zeros(float (&c)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; ++i) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(c[i]));
+}
+
 template <class T, int N>
 struct Wgmma;
 

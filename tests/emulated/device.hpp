@@ -20,11 +20,15 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 struct EmulatedIndex {
@@ -60,6 +64,7 @@ inline std::uint32_t __byte_perm(std::uint32_t x, std::uint32_t y, unsigned sele
 }
 
 inline void __syncthreads() { heed::emulated::join_block(); }
+inline bool __syncthreads_or(bool here) { return heed::emulated::join_block_or(here); }
 inline void __syncwarp() { heed::emulated::join_warp(); }
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {

@@ -44,6 +44,7 @@ struct Block {
   std::size_t running = 0;
   ucontext_t scheduler{};
   const std::function<void()>* body = nullptr;
+  bool some = false;           ///< of join_block_or
   std::exception_ptr failure;  ///< the first one of a thread
 };
 Block* block = nullptr;  // these fibers are all of one operating-system thread
@@ -149,6 +150,14 @@ int block_count() { return block->count; }
 
 void join_warp() { join(block->warps[block->running / kLanes].gate); }
 void join_block() { join(block->gate); }
+bool join_block_or(bool here) {
+  block->some = block->some || here;
+  join_block();
+  const bool result = block->some;
+  join_block();  // all have read it
+  block->some = false;
+  return result;
+}
 void join_gate(std::uint32_t number, int threads) {
   block->gates[number].expected = threads;
   join(block->gates[number]);

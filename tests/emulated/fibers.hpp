@@ -24,6 +24,8 @@ int block_count();
 /// Waits for the other threads of the warp, and of the block.
 void join_warp();
 void join_block();
+/// And returns whether it was true for some of them.
+bool join_block_or(bool here);
 /// For `threads` threads that meet at the gate with this number: those who join wait for all, those who arrive do not.
 void join_gate(std::uint32_t number, int threads);
 void arrive_at_gate(std::uint32_t number, int threads);

@@ -7,6 +7,7 @@
 #include "core/ceil_div.hpp"
 #include "cuda/forward_params.hpp"
 #include "cuda/tile_order.hpp"
+#include "emulated/hopper_maps.hpp"
 #include <heed/heed.hpp>
 
 #include "verify/judge.hpp"
@@ -25,25 +26,15 @@ using kernels::MaskShape;
 using verify::Buffers;
 using verify::Case;
 
-/// As map_tensor of src/cuda describes a tensor to the driver.
-emulated::Map map_of(const void* data, const Strides& strides, std::int64_t columns, std::int64_t rows,
-                     std::int64_t heads, std::int64_t batch, int box_rows) {
-  return {.data = static_cast<std::byte*>(const_cast<void*>(data)),
-          .rank = 4,
-          .sizes = {columns, rows, strides.head == 0 ? 1 : heads, strides.batch == 0 ? 1 : batch},
-          .steps = {2, 2 * strides.sequence, 2 * strides.head, 2 * strides.batch},
-          .box = {64, box_rows, 1, 1}};
-}
-kernels::TensorMap tensor_map(const emulated::Map& map) {
-  return {{static_cast<kernels::u64>(reinterpret_cast<std::uintptr_t>(&map))}};
-}
-
 template <HopperConfig C>
 void run(const Case& c, int blocks) {
-  static_assert(C.impossible() == nullptr && !C.features.packed && C.cluster == 1 && !C.v_by_columns);
+  static_assert(C.impossible() == nullptr && C.cluster == 1 && !C.v_by_columns);
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
-  ASSERT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
+  ForwardFeatures features = cuda::features_of(problem);
+  features.packed = C.features.packed;  // not of the problem
+  ASSERT_EQ(features, C.features) << "the test has another kernel than this case";
+  const std::int64_t together = C.features.packed ? problem.heads_q() / problem.heads_k() : 1;
   Context context;
   kernels::ForwardParams p = cuda::forward_params({.problem = problem,
                                                    .args = buffers.args(),
@@ -51,30 +42,26 @@ void run(const Case& c, int blocks) {
                                                    .executor = context.executor(),
                                                    .threads = 1,
                                                    .prepared = nullptr});
-  const auto map = [&](Operand which, const void* data, std::int64_t columns, std::int64_t rows, std::int64_t heads,
-                       int box) {
-    return map_of(data, problem.strides(which), columns, rows, heads, problem.batch(), box);
+  const auto map = [&](Operand which, const void* data, int box_rows) {
+    return C.features.packed && (which == Operand::q || which == Operand::o)
+               ? emulated::map_groups(problem, p, which, data, together, box_rows)
+               : emulated::map_of(problem, p, which, data, box_rows);
   };
-  const auto steps = [&](Operand which) {
-    return kernels::MapSteps{problem.strides(which).head != 0 ? 1 : 0, problem.strides(which).batch != 0 ? 1 : 0};
-  };
-  const emulated::Map q = map(Operand::q, p.q, problem.d(), p.s_q, problem.heads_q(), 64);
-  const emulated::Map k = map(Operand::k, p.k, problem.d(), p.s_k, problem.heads_k(), C.tile_k);
-  const emulated::Map v = map(Operand::v, p.v, problem.d_v(), p.s_k, problem.heads_k(), C.tile_k);
-  const emulated::Map o = map(Operand::o, p.o, problem.d_v(), p.s_q, problem.heads_q(), 16);
-  p.q_map = steps(Operand::q);
-  p.k_map = steps(Operand::k);
-  p.v_map = steps(Operand::v);
-  p.o_map = steps(Operand::o);
+  const emulated::MappedTensor q = map(Operand::q, p.q, 64), k = map(Operand::k, p.k, C.tile_k),
+                               v = map(Operand::v, p.v, C.tile_k), o = map(Operand::o, p.o, 16);
+  p.q_map = q.steps;
+  p.k_map = k.steps;
+  p.v_map = v.steps;
+  p.o_map = o.steps;
   unsigned counter = 0;
   p.counter = &counter;
-  p.row_tiles = static_cast<int>(core::ceil_div(problem.s_q(), std::int64_t{C.tile_rows()}));
+  p.group_shift = std::countr_zero(static_cast<std::uint64_t>(together));
+  p.row_tiles = static_cast<int>(core::ceil_div(problem.s_q() * together, std::int64_t{C.tile_rows()}));
   const cuda::TileOrder order = cuda::tile_order(problem, p.row_tiles);
-  p.section = order.section;
+  p.section = static_cast<int>(core::ceil_div(std::int64_t{order.section}, together));
   p.light = order.light;
   emulated::begin_shared_memory(C.shared_bytes(), C.threads());
-  emulated::launch(blocks, C.threads(),
-                   [&] { kernels::hopper_forward<C>(tensor_map(q), tensor_map(k), tensor_map(v), tensor_map(o), p); });
+  emulated::launch(blocks, C.threads(), [&] { kernels::hopper_forward<C>(q.told(), k.told(), v.told(), o.told(), p); });
   EXPECT_EQ(counter, 0u) << "the counter of tiles is not as it was";
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
@@ -82,11 +69,7 @@ void run(const Case& c, int blocks) {
 
 template <HopperConfig C>
 void expect_matches_oracle(const Case& c, int blocks) {
-  for (const emulated::Timing timing : {emulated::Timing::fast_copies, emulated::Timing::fast_products}) {
-    SCOPED_TRACE(c.to_command() + (timing == emulated::Timing::fast_copies ? ", fast copies" : ", fast products"));
-    emulated::set_timing(timing);
-    run<C>(c, blocks);
-  }
+  emulated::for_each_timing(c.to_command(), [&] { run<C>(c, blocks); });
 }
 
 Case small(std::int64_t d, const Mask& mask) {
@@ -101,18 +84,61 @@ constexpr HopperConfig with(HopperConfig config, const ForwardFeatures& features
   return config;
 }
 
-constexpr HopperConfig kD128{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3};
 constexpr HopperConfig kD64{.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5};
+constexpr HopperConfig kD64Wide{.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3};
+constexpr HopperConfig kD128{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3};
+constexpr HopperConfig kD128Two{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 2};
+constexpr HopperConfig kD256{.d = 256,
+                             .d_v = 256,
+                             .tile_k = 64,
+                             .warpgroups = 2,
+                             .k_stages = 2,
+                             .v_stages = 2,
+                             .q_buffers = 1,
+                             .turns = kernels::Turns::products,
+                             .lazy_maximum = false,
+                             .own_o_memory = true};
 
 TEST(EmulatedHopperForward, computes_full_and_causal_attention) {
   expect_matches_oracle<with(kD128, {})>(small(128, Mask::none()), 2);
   expect_matches_oracle<with(kD128, {.mask = MaskShape::right})>(small(128, Mask::causal()), 1);
+  expect_matches_oracle<with(kD256, {.mask = MaskShape::right})>(small(256, Mask::causal()), 2);
+}
+
+TEST(EmulatedHopperForward, looks_again_where_a_maximum_grows) {
+  Case c = small(128, Mask::none());
+  c.distribution = verify::Distribution::hot_key;
+  expect_matches_oracle<with(kD128, {})>(c, 2);
 }
 
 TEST(EmulatedHopperForward, computes_windows_of_sequences_with_their_own_lengths) {
   Case c = small(64, Mask::window(90, 0, 3));
   c.mode = Mode::group, c.b = 3, c.s_q = {130, 0, 70}, c.s_k = {260, 30, 65};
   expect_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+}
+
+TEST(EmulatedHopperForward, computes_heads_of_a_group_in_one_tile) {
+  Case c = small(128, Mask::causal());
+  c.h = 8, c.h_k = 2, c.s_q = {50}, c.sink = verify::SinkInit::normal;
+  expect_matches_oracle<with(kD128, {.mask = MaskShape::right, .sink = true, .packed = true})>(c, 2);
+}
+
+TEST(EmulatedHopperForward, computes_biases_and_soft_caps) {
+  Case c = small(128, Mask::causal());
+  c.soft_cap = 15, c.alibi = Alibi::per_head;
+  expect_matches_oracle<with(kD128Two, {.mask = MaskShape::right, .soft_cap = true, .alibi = true})>(c, 2);
+  c = small(128, Mask::none());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bias_inf = true;
+  expect_matches_oracle<with(kD128Two, {.bias = kernels::BiasType::as_input})>(c, 2);
+}
+
+TEST(EmulatedHopperForward, computes_masks_by_bits_and_dropout) {
+  Case c = small(64, Mask::none());
+  c.bool_mask = Broadcast{.query = true}, c.p_drop = 0.3;
+  expect_matches_oracle<with(kD64Wide, {.keep = true, .dropout = true})>(c, 2);
+  c = small(128, Mask::causal());
+  c.block_mask = BlockMaskSpec{32, 64, {.head = true, .query = true}};
+  expect_matches_oracle<with(kD128, {.mask = MaskShape::right, .blocks = true})>(c, 2);
 }
 
 }  // namespace

@@ -18,6 +18,10 @@ HEED_DEVICE void wgmma_commit() { emulated::multiply_commit(); }
 HEED_DEVICE void wgmma_wait_all() { emulated::multiply_wait(0); }
 template <class X, int R>
 HEED_DEVICE void pin(X (&)[R]) {}
+template <int R>
+HEED_DEVICE void make_zeros(float (&c)[R]) {
+  for (float& x : c) x = 0.0f;
+}
 template <int kPending, class X, int R>
 HEED_DEVICE void wgmma_wait(X (&)[R]) {
   emulated::multiply_wait(kPending);

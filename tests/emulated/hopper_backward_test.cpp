@@ -1,0 +1,145 @@
+// The Hopper backward kernels, run by the CPU: all launches of a pass.
+#include "emulated/device.hpp"
+//
+#include "device/hopper_backward.cuh"
+#include "device/hopper_backward_parts.cuh"
+#include "device/hopper_backward_rows.cuh"
+#include "device/hopper_backward_wide.cuh"
+
+#include "core/ceil_div.hpp"
+#include "cuda/backward_params.hpp"
+#include "cuda/forward_params.hpp"
+#include "emulated/hopper_maps.hpp"
+#include "verify/judge.hpp"
+
+#include <heed/heed.hpp>
+
+#include <gtest/gtest.h>
+
+#include <type_traits>
+#include <vector>
+
+namespace heed {
+namespace {
+
+using core::ceil_div;
+using kernels::BackwardPipeline;
+using kernels::Element;
+using kernels::ForwardFeatures;
+using kernels::HopperBackwardConfig;
+using kernels::HopperWideBackwardConfig;
+using kernels::MaskShape;
+using verify::Buffers;
+using verify::Case;
+
+constexpr std::int64_t kCounterWords = 16;
+constexpr int kRowThreads = 256;
+
+/// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors.
+template <auto C>
+void run(const Case& c, int blocks, int parts) {
+  static_assert(C.impossible() == nullptr);
+  const Buffers buffers(c);
+  const Problem problem = Problem::of(buffers.backward_args());
+  ASSERT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
+  const bool group = problem.mode() == Mode::group;
+  const std::int64_t row_blocks = group ? ceil_div(problem.total_q(), std::int64_t{C.tile_q}) + problem.batch() + 1
+                                        : ceil_div(problem.s_q(), std::int64_t{C.tile_q}) * problem.batch();
+  const std::int64_t tiles = group ? ceil_div(problem.total_k(), std::int64_t{C.kTileK}) + problem.batch()
+                                   : ceil_div(problem.s_k(), std::int64_t{C.kTileK}) * problem.batch();
+  const cuda::BackwardWorkspace workspace =
+      cuda::divide_workspace(problem, {.row_space = row_blocks * C.tile_q,
+                                       .dq_sum_floats = problem.heads_q() * row_blocks * C.tile_q * C.d,
+                                       .turns = kCounterWords + 2 * problem.heads_q() * row_blocks,
+                                       .key_sum_floats = 2 * problem.heads_k() * parts * tiles * C.kTileK * C.d});
+  std::vector<float> memory(workspace.bytes / 4 + 64, std::numeric_limits<float>::quiet_NaN());
+  const auto first = (reinterpret_cast<std::uintptr_t>(memory.data()) + 255) / 256 * 256;
+  Context context;
+  kernels::BackwardParams p =
+      cuda::backward_params({.problem = problem,
+                             .args = buffers.backward_args(),
+                             .workspace = {reinterpret_cast<std::byte*>(first), workspace.bytes},
+                             .executor = context.executor(),
+                             .threads = 1,
+                             .prepared = nullptr},
+                            workspace);
+  p.counter = p.turns;
+  p.turns += kCounterWords;
+  p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), std::int64_t{C.tile_q}));
+  p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), std::int64_t{C.kTileK}));
+  p.parts = parts;
+  p.key_space = tiles * C.kTileK;
+  p.section = 1;
+  const auto map = [&](Operand which, const void* data, int box_rows) {
+    return emulated::map_of(problem, p.forward, which, data, box_rows);
+  };
+  const emulated::MappedTensor q = map(Operand::q, p.forward.q, C.tile_q), d_o = map(Operand::d_o, p.d_o, C.tile_q),
+                               k = map(Operand::k, p.forward.k, C.kTileK), v = map(Operand::v, p.forward.v, C.kTileK),
+                               dk = map(Operand::dk, p.dk, 16), dv = map(Operand::dv, p.dv, 16);
+  p.q_map = q.steps;
+  p.d_o_map = d_o.steps;
+  p.k_map = k.steps;
+  p.v_map = v.steps;
+  p.dk_map = dk.steps;
+  p.dv_map = dv.steps;
+
+  emulated::begin_shared_memory(C.shared_bytes(), C.threads());
+  const int row_launch = static_cast<int>(row_blocks * problem.heads_q());
+  emulated::launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_before<C>(p); });
+  kernels::BackwardParams of_parts = p;
+  of_parts.forward.group /= parts;
+  emulated::launch(blocks, C.threads(), [&] {
+    if constexpr (std::is_same_v<std::remove_const_t<decltype(C)>, HopperWideBackwardConfig>) {
+      kernels::hopper_backward_wide<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts);
+    } else {
+      kernels::hopper_backward<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts);
+    }
+  });
+  emulated::launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_after<C>(p); });
+  if constexpr (C.in_parts)
+    emulated::launch(static_cast<int>(p.key_space / kernels::kSumKeys * problem.heads_k() * 2), kRowThreads,
+                     [&] { kernels::hopper_backward_parts<C>(p); });
+  const verify::Verdict verdict = verify::judge(buffers);
+  EXPECT_TRUE(verdict.valid()) << verdict.to_string();
+}
+template <auto C>
+void expect_matches_oracle(const Case& c, int blocks, int parts = 1) {
+  emulated::for_each_timing(c.to_command(), [&] { run<C>(c, blocks, parts); });
+}
+
+Case small(std::int64_t d, const Mask& mask) {
+  Case c;
+  c.operation = Operation::backward;
+  c.b = 1, c.h = 2, c.h_k = 1, c.s_q = {150}, c.s_k = {290}, c.d = c.d_v = d;
+  c.type = bf16, c.mask = mask;
+  return c;
+}
+template <class Config>
+constexpr Config with(Config config, const ForwardFeatures& features) {
+  config.type = Element::bf16;
+  config.features = features;
+  return config;
+}
+constexpr ForwardFeatures kCausal{.mask = MaskShape::right};
+
+TEST(EmulatedHopperBackward, d64_ahead_has_the_right_gradients) {
+  constexpr HopperBackwardConfig kConfig{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead};
+  expect_matches_oracle<with(kConfig, kCausal)>(small(64, Mask::causal()), 2);
+}
+
+TEST(EmulatedHopperBackward, d128_in_step_has_the_right_gradients_of_groups_in_parts) {
+  constexpr HopperBackwardConfig kConfig{.d = 128, .tile_q = 64, .in_parts = true};
+  Case c = small(128, Mask::window(60, 5));
+  c.mode = Mode::group, c.b = 2, c.h = 4, c.s_q = {100, 30}, c.s_k = {140, 65};
+  expect_matches_oracle<with(kConfig, {.mask = MaskShape::window, .own_lengths = true})>(c, 2, 2);
+}
+
+TEST(EmulatedHopperBackward, d256_in_order_has_the_right_gradients) {
+  constexpr HopperWideBackwardConfig kConfig{.d = 256, .ordered = true};
+  Case c = small(256, Mask::causal());
+  c.s_k = {170}, c.deterministic = true;
+  expect_matches_oracle<with(kConfig, kCausal)>(c, 1);
+}
+
+}  // namespace
+}  // namespace heed
