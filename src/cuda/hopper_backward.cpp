@@ -293,7 +293,7 @@ class HopperBackward final : public CudaBackwardKernel {
                                                        devices().at(static_cast<std::size_t>(device)).multiprocessors);
     const std::int64_t row_launch = row_blocks(problem, config.tile_q) * problem.heads_q();
     const auto stream = static_cast<CUstream>(call.stream);
-    constexpr unsigned kRowThreads = 256;
+    constexpr unsigned kRowThreads = kernels::kRowThreads;
     kernels::BackwardParams of_parts = p;
     of_parts.forward.group /= p.parts;
     void* rows[] = {&p};

@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
 using namespace heed::kernels;
 
 {}
-extern "C" __global__ void __launch_bounds__(256, 1) heed_kernel(const __grid_constant__ BackwardParams p) {{
+extern "C" __global__ void __launch_bounds__(kRowThreads, 1) heed_kernel(const __grid_constant__ BackwardParams p) {{
   hopper_backward_{}<kConfig>(p);
 }}
 )",

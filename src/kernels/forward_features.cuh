@@ -346,21 +346,34 @@ struct ShownEntries {
       }
     }
   }
+  /// The first row's entries of word w whose keys are less than `limit` behind this lane's first key.
+  static __device__ __forceinline__ u32 entries_below(int limit, int w) {
+    const auto fours = [&](int keys) {  // as many of the eight fours of a word
+      const int n = min(max((keys >> 3) - 8 * w, 0), 8);
+      return n == 8 ? ~0u : (1u << (4 * n)) - 1;
+    };
+    return (fours(limit + 7) & 0x11111111) | (fours(limit + 6) & 0x22222222);
+  }
   __device__ __forceinline__ void hide_by_blocks(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2],
                                                  int first_key, int s_k, int lane) {
+    constexpr int kFewColumns = 8;
     const i64 step = p.block_steps.column;
-    const int first = first_key / p.block_k;
-    if (first == (first_key + kKeys - 1) / p.block_k) {  // all of them in one block of the mask
-      constexpr u32 kFirstRow = 0x33333333;
+    const int key0 = first_key + lane % 4 * 2;
+    const int first = first_key / p.block_k, last = (min(first_key + kKeys, s_k) - 1) / p.block_k;
+    if (last - first < kFewColumns) {
+#pragma unroll 1
+      for (int column = first; column <= last; ++column) {
+        const int begin = column * p.block_k - key0, end = begin + p.block_k;
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        if (rows[half].blocks[first * step] == 0) {
+        for (int half = 0; half < 2; ++half) {
+          if (rows[half].blocks[column * step] != 0) continue;
 #pragma unroll
-          for (u32& word : bits.words) word &= ~(kFirstRow << (2 * half));
+          for (int w = 0; w < (R + 31) / 32; ++w)
+            bits.words[w] &= ~((entries_below(end, w) & ~entries_below(begin, w)) << (2 * half));
         }
+      }
       return;
     }
-    const int key0 = first_key + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < R / 4; ++n)
 #pragma unroll

@@ -12,6 +12,8 @@ enum class BackwardPipeline : int {
   ahead,    ///< S of the next block is issued early and dQ one block late: nobody waits for the other's dS
 };
 
+/// Threads of the launches around the main one.
+constexpr int kRowThreads = 256;
 /// Keys of a thread block that adds up dK or dV of the parts of a group: every tile of keys is a multiple.
 constexpr int kSumKeys = 64;
 

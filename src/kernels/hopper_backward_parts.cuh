@@ -7,30 +7,19 @@
 
 namespace heed::kernels {
 
-constexpr int kSumThreads = 256;
-
 /// The last batch entry whose keys begin at or before this row of key_space.
 template <auto C>
 HEED_DEVICE int batch_of_key_row(const BackwardParams& params, i64 row) {
   const ForwardParams& p = params.forward;
   if (!C.features.own_lengths || !p.start_k.data) return int(row / (params.key_tiles * C.kTileK));
-  int low = 0, high = p.batch;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (key_sum_row<C>(params, middle) <= row) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
+  return last_that_begins(p.batch, row, [&](int b) { return key_sum_row<C>(params, b); });
 }
 
 template <auto C>
 HEED_DEVICE void hopper_backward_parts(const BackwardParams& params) {
   using T = typename TagOf<C.type>::Type;
   constexpr ForwardFeatures F = C.features;
-  constexpr int kLanes = C.d <= 128 ? C.d / 8 : 32, kRows = kSumThreads / kLanes;  // 8 columns a lane
+  constexpr int kLanes = C.d <= 128 ? C.d / 8 : 32, kRows = kRowThreads / kLanes;  // 8 columns a lane
   constexpr int kRounds = kSumKeys / kRows;
   const ForwardParams& p = params.forward;
   const int heads = p.heads / p.group, of_head = blockIdx.x / 2, head = of_head % heads;

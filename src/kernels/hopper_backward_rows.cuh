@@ -8,8 +8,6 @@
 
 namespace heed::kernels {
 
-constexpr int kRowThreads = 256;
-
 /// The rows of one thread block: rows [first_row, first_row + tile_q) of a sequence, of which `rows` are its own.
 struct RowBlock {
   int head, batch;
@@ -24,25 +22,13 @@ HEED_DEVICE RowBlock row_block_here(const BackwardParams& params) {
   const ForwardParams& p = params.forward;
   // Neighbours are the heads of the same rows: they are neighbours in memory, too.
   const int blocks = int(params.row_space / C.tile_q), at = blockIdx.x / p.heads, head = blockIdx.x - at * p.heads;
-  int low = 0;
-  if (F.own_lengths && p.start_q.data) {  // the last sequence that begins at or before this block
-    int high = p.batch;
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      if (row_block_of<F, C.tile_q>(params, middle) <= at) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-  } else {
-    low = at / params.row_blocks;
-  }
-  const Sequence q = lengths_of<F>(p, low);
   RowBlock r;
   r.head = head;
-  r.batch = low;
-  r.first_row = (at - row_block_of<F, C.tile_q>(params, low)) * C.tile_q;
+  r.batch = F.own_lengths && p.start_q.data
+                ? last_that_begins(p.batch, at, [&](int b) { return row_block_of<F, C.tile_q>(params, b); })
+                : at / params.row_blocks;
+  const Sequence q = lengths_of<F>(p, r.batch);
+  r.first_row = (at - row_block_of<F, C.tile_q>(params, r.batch)) * C.tile_q;
   r.q_row = q.q_row + r.first_row;
   r.rows = q.s_q - r.first_row;
   r.block = i64(head) * blocks + at;

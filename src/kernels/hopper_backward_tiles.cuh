@@ -31,6 +31,21 @@ struct alignas(64) KeyTile {
   }
 };
 
+/// The last batch entry that begins at or before `place`; entries begin in rising order, the first one at 0.
+template <class Place, class Begin>
+HEED_DEVICE int last_that_begins(int entries, Place place, const Begin& begin_of) {
+  int low = 0, high = entries;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (begin_of(middle) <= place) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 /// Where the rows of batch entry b begin in the workspace, in blocks of kM. Group mode: sequences begin at whole blocks,
 /// and each has one more than its rows fill.
 template <ForwardFeatures F, int kM>

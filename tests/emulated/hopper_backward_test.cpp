@@ -28,12 +28,12 @@ using kernels::Element;
 using kernels::ForwardFeatures;
 using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
+using kernels::kRowThreads;
 using kernels::MaskShape;
 using verify::Buffers;
 using verify::Case;
 
 constexpr std::int64_t kCounterWords = 16;
-constexpr int kRowThreads = 256;
 
 /// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors.
 template <auto C>
