@@ -120,35 +120,6 @@ int section(std::int64_t key_tiles, std::int64_t heads) {
   return static_cast<int>(std::min<std::int64_t>(core::even_part(heads, most), std::numeric_limits<int>::max()));
 }
 
-/// The CTAs that a step has work for. Sets p's schedule.
-std::int64_t tiles(const PortableBackwardConfig& c, const Problem& problem, kernels::BackwardParams& p) {
-  const kernels::ForwardParams& f = p.forward;
-  const auto passes = [&](int columns) { return c.in_pieces() ? ceil_div(columns, c.pass) : 1; };
-  const std::int64_t rows = ceil_div(f.longest_q, c.tile()), keys = ceil_div(f.longest_k, c.tile());
-  switch (c.part) {
-    case BackwardPart::rows:
-    case BackwardPart::gather:
-    case BackwardPart::queries:
-      p.forward.row_tiles = static_cast<int>(rows);
-      return rows * f.heads * f.batch * (c.part == BackwardPart::queries ? passes(f.d) : 1);
-    case BackwardPart::together:
-      p.forward.row_tiles = static_cast<int>(keys);
-      p.forward.section = section(keys, problem.heads_k() * f.batch);
-      return keys * problem.heads_k() * f.batch;
-    case BackwardPart::keys_values:
-    case BackwardPart::values:
-    case BackwardPart::keys:
-      p.forward.row_tiles = static_cast<int>(keys);
-      return keys * problem.heads_k() * f.batch * passes(c.has_keys() ? f.d : f.d_v);
-    case BackwardPart::bias:
-      return ceil_div(f.longest_k, c.block) * ceil_div(p.d_bias_rows, c.tile()) * p.d_bias_heads * p.d_bias_batch;
-    case BackwardPart::sums:
-      return (p.d_sink ? problem.heads_q() : 0) +
-             (p.d_slopes ? problem.heads_q() * (p.d_slope_steps.batch != 0 ? problem.batch() : 1) : 0);
-  }
-  return 0;
-}
-
 class PortableBackward final : public CudaBackwardKernel {
  public:
   PortableBackward(const BackwardKernelSpec& spec, std::shared_ptr<EngineState> state)
@@ -191,7 +162,7 @@ class PortableBackward final : public CudaBackwardKernel {
     std::size_t step = 0;
     for (const PortableBackwardConfig& config : configs) {
       const LoadedKernel& kernel = *compiled.kernels.at(step++);
-      const std::int64_t count = tiles(config, call.problem, p);
+      const std::int64_t count = portable_backward_blocks(config, call.problem, p);
       if (count == 0) continue;
       kernel.launch(device,
                     static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max())),
@@ -203,6 +174,35 @@ class PortableBackward final : public CudaBackwardKernel {
 }  // namespace
 
 std::span<const BackwardKernelSpec> portable_backward_specs() { return kSpecs; }
+
+std::int64_t portable_backward_blocks(const PortableBackwardConfig& c, const Problem& problem,
+                                      kernels::BackwardParams& p) {
+  const kernels::ForwardParams& f = p.forward;
+  const auto passes = [&](int columns) { return c.in_pieces() ? ceil_div(columns, c.pass) : 1; };
+  const std::int64_t rows = ceil_div(f.longest_q, c.tile()), keys = ceil_div(f.longest_k, c.tile());
+  switch (c.part) {
+    case BackwardPart::rows:
+    case BackwardPart::gather:
+    case BackwardPart::queries:
+      p.forward.row_tiles = static_cast<int>(rows);
+      return rows * f.heads * f.batch * (c.part == BackwardPart::queries ? passes(f.d) : 1);
+    case BackwardPart::together:
+      p.forward.row_tiles = static_cast<int>(keys);
+      p.forward.section = section(keys, problem.heads_k() * f.batch);
+      return keys * problem.heads_k() * f.batch;
+    case BackwardPart::keys_values:
+    case BackwardPart::values:
+    case BackwardPart::keys:
+      p.forward.row_tiles = static_cast<int>(keys);
+      return keys * problem.heads_k() * f.batch * passes(c.has_keys() ? f.d : f.d_v);
+    case BackwardPart::bias:
+      return ceil_div(f.longest_k, c.block) * ceil_div(p.d_bias_rows, c.tile()) * p.d_bias_heads * p.d_bias_batch;
+    case BackwardPart::sums:
+      return (p.d_sink ? problem.heads_q() : 0) +
+             (p.d_slopes ? problem.heads_q() * (p.d_slope_steps.batch != 0 ? problem.batch() : 1) : 0);
+  }
+  return 0;
+}
 
 PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes) {
   const kernels::ForwardFeatures features = features_of(problem);

@@ -27,6 +27,10 @@ class PortableBackwardConfigs {
   std::size_t count_ = 0;
 };
 
+/// The thread blocks that one of them has work for. Sets p's schedule.
+std::int64_t portable_backward_blocks(const kernels::PortableBackwardConfig& config, const Problem& problem,
+                                      kernels::BackwardParams& p);
+
 std::shared_ptr<const dispatch::BackwardKernel> make_portable_backward(const dispatch::BackwardKernelSpec& spec,
                                                                        std::shared_ptr<EngineState> state);
 

@@ -103,3 +103,8 @@ inline unsigned atomicAdd(unsigned* to, unsigned x) {
   *to += x;
   return before;
 }
+inline unsigned atomicOr(unsigned* to, unsigned x) {
+  const unsigned before = *to;
+  *to |= x;
+  return before;
+}

@@ -1,0 +1,131 @@
+// The portable backward kernels, run by the CPU: all launches of a pass.
+#include "emulated/device.hpp"
+//
+#include "device/portable_backward_bias.cuh"
+#include "device/portable_backward_gather.cuh"
+#include "device/portable_backward_keys.cuh"
+#include "device/portable_backward_queries.cuh"
+#include "device/portable_backward_rows.cuh"
+#include "device/portable_backward_together.cuh"
+
+#include "cuda/backward_params.hpp"
+#include "cuda/portable_backward.hpp"
+#include "verify/judge.hpp"
+
+#include <heed/heed.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace heed {
+namespace {
+
+using kernels::BackwardPart;
+using kernels::BackwardTypes;
+using kernels::Element;
+using kernels::ForwardFeatures;
+using kernels::MaskShape;
+using kernels::PortableBackwardConfig;
+using verify::Buffers;
+using verify::Case;
+
+constexpr int kSharedMemory = emulated::kSharedBytes;
+
+constexpr PortableBackwardConfig config(BackwardPart part, Element type, int d, const ForwardFeatures& features) {
+  return kernels::portable_backward_config(part, {type, type, type, d, d, 16}, features, kSharedMemory);
+}
+/// The first launch also clears the sum of dQ, which has this many columns.
+constexpr PortableBackwardConfig rows_and_sum(Element type, int d, const ForwardFeatures& features) {
+  PortableBackwardConfig c = config(BackwardPart::rows, type, d, features);
+  c.d = kernels::head_tile(d);
+  return c;
+}
+constexpr PortableBackwardConfig with_bias(PortableBackwardConfig c, Element type) {
+  c.d_bias = type;
+  return c;
+}
+
+template <PortableBackwardConfig C>
+void run_part(const Problem& problem, kernels::BackwardParams& p) {
+  const auto blocks = static_cast<int>(cuda::portable_backward_blocks(C, problem, p));
+  emulated::begin_shared_memory(static_cast<std::size_t>(C.shared_bytes()), C.threads());
+  emulated::launch(blocks, C.threads(), [&] {
+    if constexpr (C.part == BackwardPart::rows) {
+      kernels::portable_backward_rows<C>(p);
+    } else if constexpr (C.part == BackwardPart::together) {
+      kernels::portable_backward_together<C>(p);
+    } else if constexpr (C.part == BackwardPart::gather) {
+      kernels::portable_backward_gather<C>(p);
+    } else if constexpr (C.owns_keys()) {
+      kernels::portable_backward_keys<C>(p);
+    } else if constexpr (C.part == BackwardPart::queries) {
+      kernels::portable_backward_queries<C>(p);
+    } else if constexpr (C.part == BackwardPart::bias) {
+      kernels::portable_backward_bias<C>(p);
+    } else {
+      kernels::portable_backward_sums<C>(p);
+    }
+  });
+}
+
+template <PortableBackwardConfig... C>
+void expect_matches_oracle(const Case& c) {
+  SCOPED_TRACE(c.to_command());
+  const Buffers buffers(c);
+  const Problem problem = Problem::of(buffers.backward_args());
+  const cuda::PortableBackwardConfigs configs(problem, kSharedMemory);
+  ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{C...}))
+      << "the test has other kernels than this case";
+  const std::int64_t rows = cuda::packed_row_space(problem);
+  const cuda::BackwardWorkspace workspace = cuda::divide_workspace(
+      problem, {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()});
+  std::vector<float> memory(workspace.bytes / 4 + 64, std::numeric_limits<float>::quiet_NaN());
+  const auto first = (reinterpret_cast<std::uintptr_t>(memory.data()) + 255) / 256 * 256;
+  Context context;
+  kernels::BackwardParams p =
+      cuda::backward_params({.problem = problem,
+                             .args = buffers.backward_args(),
+                             .workspace = {reinterpret_cast<std::byte*>(first), workspace.bytes},
+                             .executor = context.executor(),
+                             .threads = 1,
+                             .prepared = nullptr},
+                            workspace);
+  (run_part<C>(problem, p), ...);
+  const verify::Verdict verdict = verify::judge(buffers);
+  EXPECT_TRUE(verdict.valid()) << verdict.to_string();
+}
+
+Case small(DataType type, std::int64_t d, const Mask& mask) {
+  Case c;
+  c.operation = Operation::backward;
+  c.b = 1, c.h = 2, c.h_k = 1, c.s_q = {90}, c.s_k = {150}, c.d = c.d_v = d;
+  c.type = type, c.mask = mask;
+  return c;
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_by_five_products) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .soft_cap = true, .dropout = true};
+  Case c = small(bf16, 64, Mask::causal());
+  c.soft_cap = 20, c.p_drop = 0.2;
+  expect_matches_oracle<rows_and_sum(Element::bf16, 64, kFeatures),
+                        config(BackwardPart::together, Element::bf16, 64, kFeatures),
+                        config(BackwardPart::gather, Element::bf16, 64, kFeatures)>(c);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_by_owners_of_keys_and_queries) {
+  constexpr ForwardFeatures kFeatures{.bias = kernels::BiasType::f32, .sink = true};
+  Case c = small(f16, 64, Mask::none());
+  c.deterministic = true, c.bias = BiasSpec{f32, {.head = true, .query = true}}, c.dbias = f32;
+  c.sink = verify::SinkInit::normal, c.dsink = true;
+  expect_matches_oracle<config(BackwardPart::rows, Element::f16, 64, kFeatures),
+                        config(BackwardPart::keys_values, Element::f16, 64, kFeatures),
+                        config(BackwardPart::queries, Element::f16, 64, kFeatures),
+                        with_bias(config(BackwardPart::bias, Element::f16, 64, kFeatures), Element::f32),
+                        config(BackwardPart::sums, Element::f16, 64, kFeatures)>(c);
+}
+
+}  // namespace
+}  // namespace heed
