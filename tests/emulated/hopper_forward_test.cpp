@@ -112,9 +112,11 @@ TEST(EmulatedHopperForward, looks_again_where_a_maximum_grows) {
 }
 
 TEST(EmulatedHopperForward, computes_windows_of_sequences_with_their_own_lengths) {
-  Case c = small(64, Mask::window(90, 0, 3));
-  c.mode = Mode::group, c.b = 3, c.s_q = {130, 0, 70}, c.s_k = {260, 30, 65};
-  expect_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+  for (const Mask& mask : {Mask::window(90, 0, 3), Mask::window(20, 0)}) {
+    Case c = small(64, mask);
+    c.mode = Mode::group, c.b = 3, c.s_q = {240, 0, 70}, c.s_k = {260, 30, 65};
+    expect_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+  }
 }
 
 TEST(EmulatedHopperForward, computes_heads_of_a_group_in_one_tile) {

@@ -70,7 +70,10 @@ HEED_DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) { e
 HEED_DEVICE void bulk_add(float* to, u32 from, u32 bytes, u64) { emulated::bulk_add(to, from, bytes); }
 HEED_DEVICE void fence_shared_for_async() {}
 
-HEED_DEVICE u32 load_acquire(const u32* from) { return *from; }
+HEED_DEVICE u32 load_acquire(const u32* from) {
+  emulated::pause();
+  return *from;
+}
 HEED_DEVICE void store_release(u32* to, u32 x) { *to = x; }
 HEED_DEVICE void fence_global_for_async() {}
 
