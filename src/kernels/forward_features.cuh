@@ -358,8 +358,9 @@ struct ShownEntries {
                                                  int first_key, int s_k, int lane) {
     constexpr int kFewColumns = 8;
     const i64 step = p.block_steps.column;
-    const int key0 = first_key + lane % 4 * 2;
-    const int first = first_key / p.block_k, last = (min(first_key + kKeys, s_k) - 1) / p.block_k;
+    const int key0 = first_key + lane % 4 * 2, end_key = min(first_key + kKeys, s_k);
+    if (end_key <= first_key) return;  // a sequence without keys
+    const int first = first_key / p.block_k, last = (end_key - 1) / p.block_k;
     if (last - first < kFewColumns) {
 #pragma unroll 1
       for (int column = first; column <= last; ++column) {

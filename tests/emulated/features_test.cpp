@@ -136,6 +136,20 @@ TEST(EmulatedFeatures, block_masks_become_bits_whatever_their_blocks) {
   }
 }
 
+TEST(EmulatedFeatures, masks_of_a_sequence_without_keys_are_not_read) {
+  constexpr ForwardFeatures F{.keep = true, .blocks = true};
+  Inputs in;
+  in.sequence.s_k = 0;
+  in.params.keep = in.params.blocks = nullptr;
+  in_a_warp([&](int lane) {
+    Rows<F> rows[2];
+    set_rows<F>(rows, in, 0, lane);
+    ShownEntries<F, bf16, 32> entries;
+    entries.fetch(in.params, rows, 0, in.sequence.s_k, lane);
+    entries.settle(in.params, rows, 0, in.sequence.s_k, lane);
+  });
+}
+
 TEST(EmulatedFeatures, windows_hide_what_they_say) {
   constexpr ForwardFeatures F{.mask = MaskShape::window};
   constexpr int R = 32;
