@@ -168,6 +168,7 @@ const HopperLine& base_line(int d, int d_v, std::string_view what) {
 HopperLine turned(const HopperLine& base, const HopperAlgo& algo) {
   HopperLine line = base;
   line.config = algo.applied_to(base.config);
+  line.keeps_lazy_maximum = algo.has("lazy_maximum");
   return line;
 }
 
@@ -228,6 +229,10 @@ HopperConfig hopper_config(const HopperLine& line, const Problem& problem) {
   config.features = features_of(problem);
   config.v_by_columns = problem.d_v() > 1 && problem.strides(Operand::v).dim != 1;
   config.features.packed = shares_tiles(line, config, problem);
+  // A bias of f32 leaves no registers for a second look at scores.
+  if (config.features.bias == kernels::BiasType::f32 && config.warpgroups > 2 && config.d_v > 64 &&
+      !line.keeps_lazy_maximum)
+    config.lazy_maximum = false;
   return config;
 }
 

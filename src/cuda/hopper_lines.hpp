@@ -17,6 +17,7 @@ struct HopperLine {
   int room;                      ///< the features' weight() that its registers have room for
   std::int64_t from_s_k = 0, to_s_k = dispatch::Sizes::kNoLimit;  ///< it is the one to take for so many keys
   double preference = 1;                                          ///< what its expected time is multiplied by there
+  bool keeps_lazy_maximum = false;                                ///< somebody has told whether it has one
 };
 
 /// Those of the shipped tuning record, then those for everything else.

@@ -16,6 +16,7 @@
 #include "hopper_tiles.cuh"
 #include "ptx.cuh"
 #include "ring.cuh"
+#include "shown_entries.cuh"
 
 namespace heed::kernels {
 
@@ -509,25 +510,31 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     // What a block needs beside its scores, brought while those are waited for.
     BlockBias<F, T, kN / 2> bias;
     ShownEntries<F, T, kN / 2> shown;
-    int block_behind = 0;  // masks by bits: the one that comes after the current one
+    // Boolean and block masks come a block ahead, where there are registers for them.
+    constexpr bool kAhead = F.bit_masks() && !C.own_o_memory;
+    int block_behind = 0;  // the one that is computed next
     auto fetch_features = [&](int block) __attribute__((always_inline)) {
       bias.fetch(p, rows, block * kN, sequence.s_k, lane);
-      shown.settle(p, rows, block * kN, sequence.s_k, lane);
-      if constexpr (F.bit_masks()) {  // a block ahead
+      if constexpr (kAhead) {
+        shown.settle(p, rows, block * kN, sequence.s_k, lane);
         block_behind = next_block<C>(p, blocks, work, sequence, block);
         shown.fetch(p, rows, block_behind * kN, sequence.s_k, lane);
       }
     };
     auto next = [&](int block) __attribute__((always_inline)) {
-      return F.bit_masks() ? block_behind : next_block<C>(p, blocks, work, sequence, block);
+      return kAhead ? block_behind : next_block<C>(p, blocks, work, sequence, block);
     };
     auto prepare_scores = [&](int block, bool masked) __attribute__((always_inline)) {
       if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, bias, s, block * kN, sequence.s_k, lane);
+      if constexpr (F.bit_masks() && !kAhead) {
+        hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
+        return;
+      }
       if (masked) {
         if (kWgs == 4) set_rows(fresh(lane));  // where registers are short they are made anew
         hide_outside_window<F, T>(rows, s, block * kN, lane);
       }
-      shown.hide_others(s);
+      if (kAhead) shown.hide_others(s);
     };
     auto round_weights = [&](int block) __attribute__((always_inline)) {
       if constexpr (F.dropout) drop(p, key, work.batch * p.heads + work.head, s, warp_row, block * kN, lane);
@@ -562,7 +569,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     // First block: no older product of this tile to overlap with.
 #pragma unroll
     for (int i = 0; i < Sums<C, T>::kRegisters; ++i) o[i] = 0;
-    shown.fetch(p, rows, n * kN, sequence.s_k, lane);
+    if (kAhead) shown.fetch(p, rows, n * kN, sequence.s_k, lane);
     fetch_features(n);
     wgmma_wait<0>(s);
     take_scores();
@@ -662,7 +669,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     }
 #pragma unroll 1
     for (; n >= (hands_on ? max(clear_low, last_block) : clear_low);
-         n = F.mask == MaskShape::window || F.bit_masks() ? next(n) : n - 1)
+         n = F.mask == MaskShape::window || F.blocks ? next(n) : n - 1)
       step(n, false);
     if (F.mask == MaskShape::window) {
 #pragma unroll 1

@@ -4,6 +4,7 @@
 //
 #include "device/backward_features.cuh"
 #include "device/forward_scores.cuh"
+#include "device/shown_entries.cuh"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

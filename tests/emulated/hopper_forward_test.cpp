@@ -141,6 +141,8 @@ TEST(EmulatedHopperForward, computes_masks_by_bits_and_dropout) {
   c = small(128, Mask::causal());
   c.block_mask = BlockMaskSpec{32, 64, {.head = true, .query = true}};
   expect_matches_oracle<with(kD128, {.mask = MaskShape::right, .blocks = true})>(c, 2);
+  c.d = c.d_v = 256, c.bool_mask = Broadcast{.query = true};
+  expect_matches_oracle<with(kD256, {.mask = MaskShape::right, .keep = true, .blocks = true})>(c, 2);
 }
 
 }  // namespace
