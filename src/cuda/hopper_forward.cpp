@@ -38,7 +38,7 @@ class HopperForward final : public CudaForwardKernel {
   std::string impossible(const Problem& problem) const override { return broken_limit(hopper_config(line_, problem)); }
 
   std::string too_much(const Problem& problem) const override {
-    const int weight = features_of(problem).weight();
+    const int weight = line_.config.weight_of(features_of(problem));
     if (weight <= line_.room) return {};
     return fmt::format("the features weigh {}, there is room for {}", weight, line_.room);
   }

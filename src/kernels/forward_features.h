@@ -33,9 +33,11 @@ struct ForwardFeatures {
   constexpr bool changes_scores() const { return negative_scale || soft_cap || bias != BiasType::none || alibi; }
   /// About how many registers they ask for, in handfuls.
   constexpr int weight() const {
-    return (mask == MaskShape::window) + own_lengths + 2 * keep + blocks + alibi + 2 * soft_cap +
+    return (mask == MaskShape::window) + own_lengths + keep + blocks + alibi + 2 * soft_cap +
            2 * (bias != BiasType::none) + 2 * dropout + packed;
   }
+  /// The same where a boolean mask comes a block of keys ahead.
+  constexpr int weight_ahead() const { return weight() + keep; }
   constexpr bool bit_masks() const { return keep || blocks; }
   /// Some row may not see some key that another row of the same tile sees.
   constexpr bool hides() const { return mask != MaskShape::none || own_lengths || bit_masks(); }

@@ -52,6 +52,10 @@ struct HopperConfig {
   constexpr bool busy_copies() const {
     return features.own_lengths || persistence == Persistence::fixed || cluster > 1;
   }
+  /// Boolean and block masks come a block of keys ahead, as bits: where there are registers for them.
+  constexpr bool masks_ahead() const { return !own_o_memory; }
+  /// Of the features, as their weight() is counted.
+  constexpr int weight_of(const ForwardFeatures& f) const { return masks_ahead() ? f.weight_ahead() : f.weight(); }
   // Registers of a thread after the roles have parted; together no more than the launch gave them all.
   constexpr int math_registers() const {
     if (!specialised) return warpgroups <= 2 ? 255 : warpgroups == 3 ? 168 : 128;

@@ -510,8 +510,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     // What a block needs beside its scores, brought while those are waited for.
     BlockBias<F, T, kN / 2> bias;
     ShownEntries<F, T, kN / 2> shown;
-    // Boolean and block masks come a block ahead, where there are registers for them.
-    constexpr bool kAhead = F.bit_masks() && !C.own_o_memory;
+    constexpr bool kAhead = F.bit_masks() && C.masks_ahead();
     int block_behind = 0;  // the one that is computed next
     auto fetch_features = [&](int block) __attribute__((always_inline)) {
       bias.fetch(p, rows, block * kN, sequence.s_k, lane);

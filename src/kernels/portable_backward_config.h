@@ -224,7 +224,8 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
   const bool tight = max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
   const int width = c.d > c.d_v ? c.d : c.d_v;
   const bool tightest = part == BackwardPart::keys || (part == BackwardPart::queries && t.row_bytes < 16);
-  const bool too_wide = wide ? width > 128 : width > 256 || (tightest && crowded(features) && c.d > 192);
+  const bool many = crowded(features) || (tight && features.own_lengths && features.bias != BiasType::none);
+  const bool too_wide = wide ? width > 128 : width > 256 || (tightest && many && c.d > 192);
   if (part == BackwardPart::bias || too_wide) {
     c.d = c.d_v = 0;
     c.piece = wide ? 64 : 128;
@@ -242,7 +243,7 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     c.warps = 4;
     c.stages = 1;
     c.block = 32;
-    c.step = heavy ? 16 : 32;
+    c.step = heavy || (tight && features.own_lengths && part == BackwardPart::keys_values && width > 64) ? 16 : 32;
   } else if (part == BackwardPart::queries) {
     c.step = width <= 64 ? 32 : width <= 128 ? 64 : c.d <= 192 && !(tight && crowded(features)) ? 32 : 16;
     if (width <= 64 && !crowded(features)) c.warps = 4, c.warp_rows = 32;
