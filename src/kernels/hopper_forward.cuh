@@ -503,14 +503,15 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     set_rows(lane);
     const DropKey key = F.dropout ? drop_key(p) : DropKey{};
 
+    // Boolean and block masks come as bits, a block ahead, or are read entry by entry: then every block is masked.
+    constexpr bool kAhead = F.bit_masks() && C.masks_ahead(), kByEntries = F.bit_masks() && !kAhead;
     // Blocks from `clear_low` to below `clear_high` are inside the window of every row of this warpgroup.
-    const int clear_high = (F.mask == MaskShape::none ? sequence.s_k : sequence.end(sequence.query(row0))) / kN;
+    const int clear_high = kByEntries ? -1 : (F.mask == MaskShape::none ? sequence.s_k : sequence.end(sequence.query(row0))) / kN;
     const int clear_low = F.mask == MaskShape::window ? (sequence.begin(sequence.query(row0 + 63)) + kN - 1) / kN : 0;
 
     // What a block needs beside its scores, brought while those are waited for.
     BlockBias<F, T, kN / 2> bias;
     ShownEntries<F, T, kN / 2> shown;
-    constexpr bool kAhead = F.bit_masks() && C.masks_ahead();
     int block_behind = 0;  // the one that is computed next
     auto fetch_features = [&](int block) __attribute__((always_inline)) {
       bias.fetch(p, rows, block * kN, sequence.s_k, lane);
@@ -525,11 +526,9 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     };
     auto prepare_scores = [&](int block, bool masked) __attribute__((always_inline)) {
       if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, bias, s, block * kN, sequence.s_k, lane);
-      if constexpr (F.bit_masks() && !kAhead) {
+      if constexpr (kByEntries) {
         hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
-        return;
-      }
-      if (masked) {
+      } else if (masked) {
         if (kWgs == 4) set_rows(fresh(lane));  // where registers are short they are made anew
         hide_outside_window<F, T>(rows, s, block * kN, lane);
       }
@@ -662,14 +661,16 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       }
     };
     n = next(n);
-    if (F.mask != MaskShape::none) {
+    if (F.mask != MaskShape::none || kByEntries) {
 #pragma unroll 1
       for (; n >= (hands_on ? last_block : 0) && n >= clear_high; n = next(n)) step(n, true);
     }
+    if (!kByEntries) {
 #pragma unroll 1
-    for (; n >= (hands_on ? max(clear_low, last_block) : clear_low);
-         n = F.mask == MaskShape::window || F.blocks ? next(n) : n - 1)
-      step(n, false);
+      for (; n >= (hands_on ? max(clear_low, last_block) : clear_low);
+           n = F.mask == MaskShape::window || F.blocks ? next(n) : n - 1)
+        step(n, false);
+    }
     if (F.mask == MaskShape::window) {
 #pragma unroll 1
       for (; n >= (hands_on ? last_block : 0); n = next(n)) step(n, true);

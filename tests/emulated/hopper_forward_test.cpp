@@ -119,6 +119,12 @@ TEST(EmulatedHopperForward, computes_windows_of_sequences_with_their_own_lengths
   }
 }
 
+TEST(EmulatedHopperForward, does_not_touch_rows_behind_a_sequence) {
+  Case c = small(64, Mask::window(90, 0, 3));
+  c.b = 2, c.h = 1, c.q_eff_lens = {230, 100}, c.kv_eff_lens = {300, 97};  // no numbers lie behind
+  expect_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+}
+
 TEST(EmulatedHopperForward, computes_heads_of_a_group_in_one_tile) {
   Case c = small(128, Mask::causal());
   c.h = 8, c.h_k = 2, c.s_q = {50}, c.sink = verify::SinkInit::normal;
