@@ -43,11 +43,6 @@ float set_terms_of_cap(const kernels::ForwardParams& p, float (&terms)[kTerms], 
   const double limit = upto / std::abs(part);
   return limit < kMost && std::abs(terms[kTerms - 1]) > 1e-37f ? static_cast<float>(limit) : 0.0f;
 }
-void set_polynomials_of_cap(kernels::ForwardParams& p) {
-  p.cap_near = set_terms_of_cap(p, p.cap_terms, kernels::kTanhTerm, kernels::kTanhNear);
-  p.cap_small = set_terms_of_cap(p, p.cap_small_terms, kernels::kTanhSmallTerm, kernels::kTanhSmall);
-}
-
 MaskParams mask_params(const Mask& mask) {
   const auto side = [&](std::int64_t value) {
     return mask.kind() != Mask::Kind::raw && value < 0 ? MaskParams::kUnlimited : cut(value);
@@ -69,6 +64,11 @@ kernels::MaskShape mask_shape(const Problem& problem) {
 }
 
 }  // namespace
+
+void set_polynomials_of_cap(kernels::ForwardParams& p) {
+  p.cap_near = set_terms_of_cap(p, p.cap_terms, kernels::kTanhTerm, kernels::kTanhNear);
+  p.cap_small = set_terms_of_cap(p, p.cap_small_terms, kernels::kTanhSmallTerm, kernels::kTanhSmall);
+}
 
 kernels::Element element_of(DataType type) {
   return type == DataType::f32   ? kernels::Element::f32

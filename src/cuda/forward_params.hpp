@@ -11,6 +11,9 @@ kernels::ForwardFeatures features_of(const Problem& problem);
 
 kernels::Element element_of(DataType type);
 
+/// From p's scale and soft cap, the polynomials of the cap.
+void set_polynomials_of_cap(kernels::ForwardParams& p);
+
 /// What a kernel is told when it runs; the schedule is left to the family.
 kernels::ForwardParams forward_params(const dispatch::ForwardCall& call);
 

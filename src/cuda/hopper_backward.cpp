@@ -84,6 +84,8 @@ constexpr HopperBackwardLine line(std::string_view stem, const BackwardSignature
 }
 
 constexpr int kEveryFeature = 12;
+/// The counter of tiles lies before the turns.
+constexpr std::int64_t kCounterWords = 16;
 
 constexpr std::array kLines{
     line("hopper_bwd_d64", lean(signature(64)),
@@ -132,13 +134,6 @@ std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& 
   return core::even_part(all, heads_under_right_mask(d, key_tiles));
 }
 
-/// Tiles of keys, of one head, and of all batch entries. Sequences of their own lengths: what is left over at each
-/// one's end makes one tile more.
-std::int64_t key_tiles_of(const Problem& problem, int tile_k) {
-  return problem.mode() == Mode::group ? ceil_div(problem.total_k(), tile_k) + problem.batch()
-                                       : ceil_div(problem.s_k(), tile_k) * problem.batch();
-}
-
 /// Into how many parts the query heads of a group are divided. A tile of keys has one thread block, which goes through
 /// all query heads of the group: with few heads of K and V there are fewer tiles than multiprocessors, and under a
 /// right mask long ones. Parts are more and shorter, at the price of their sums of dK and dV in f32, which are written
@@ -154,7 +149,8 @@ int parts_of(const Problem& problem, int tile_k, int d, int multiprocessors) {
   // the second-level cache.
   constexpr double kLost = 1.5, kLostWide = 6;
   const std::int64_t group = problem.heads_q() / problem.heads_k();
-  const auto tiles = static_cast<double>(key_tiles_of(problem, tile_k) * problem.heads_k());
+  const auto tiles = static_cast<double>(
+      HopperBackwardTiles{.tile_q = 0, .tile_k = tile_k, .d = d, .parts = 1}.key_tiles(problem) * problem.heads_k());
   const double seconds = 10 * expected_pairs(problem) * d / kFlops;  // of all multiprocessors
   const bool right = features_of(problem).mask == kernels::MaskShape::right;
   const auto time = [&](std::int64_t parts) {
@@ -198,7 +194,7 @@ class HopperBackward final : public CudaBackwardKernel {
   std::vector<Step> steps(const Problem& problem, const Device& device) const override {
     return std::visit(
         [&](auto config) {
-          const int count = parts(problem, config, device.multiprocessors);
+          const int count = tiles(problem, config, device.multiprocessors).parts;
           const auto step = [&](std::string purpose, HopperBackwardPart part, int shared_bytes) {
             return Step{std::move(purpose), {kernel_source(config, part), "sm_90a", shared_bytes}};
           };
@@ -219,36 +215,17 @@ class HopperBackward final : public CudaBackwardKernel {
   }
 
  private:
-  /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
-  static std::int64_t row_blocks(const Problem& problem, int tile_q) {
-    return problem.mode() == Mode::group ? ceil_div(problem.total_q(), tile_q) + problem.batch() + 1
-                                         : ceil_div(problem.s_q(), tile_q) * problem.batch();
-  }
-
   template <class Config>
-  int parts(const Problem& problem, const Config& config, int multiprocessors) const {
-    return line_.choice.parts > 0 ? line_.choice.parts : parts_of(problem, config.kTileK, config.d, multiprocessors);
+  HopperBackwardTiles tiles(const Problem& problem, const Config& config, int multiprocessors) const {
+    const int told = line_.choice.parts;
+    return {config.tile_q, config.kTileK, config.d,
+            told > 0 ? told : parts_of(problem, config.kTileK, config.d, multiprocessors)};
   }
 
   BackwardWorkspace workspace(const Problem& problem) const override {
     return std::visit(
-        [&](const auto& c) {
-          const std::int64_t blocks = row_blocks(problem, c.tile_q);
-          const int count = parts(problem, c, state().device.multiprocessors);
-          return divide_workspace(
-              problem,
-              {.row_space = blocks * c.tile_q,
-               .dq_sum_floats = problem.heads_q() * blocks * c.tile_q * c.d,
-               .turns = kCounterWords + turns(problem, blocks),
-               .key_sum_floats = count == 1 ? 0 : 2 * problem.heads_k() * count * key_space(problem, c.kTileK) * c.d});
-        },
+        [&](const auto& c) { return tiles(problem, c, state().device.multiprocessors).workspace(problem); },
         line_.choice.config);
-  }
-  static std::int64_t key_space(const Problem& problem, int tile_k) { return key_tiles_of(problem, tile_k) * tile_k; }
-  /// The counter of tiles lies before the turns.
-  static constexpr std::int64_t kCounterWords = 16;
-  static std::int64_t turns(const Problem& problem, std::int64_t blocks) {
-    return problem.deterministic() ? 2 * problem.heads_q() * blocks : 0;
   }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
@@ -259,13 +236,9 @@ class HopperBackward final : public CudaBackwardKernel {
   void launch_as(const Config& config, const dispatch::BackwardCall& call, const Compiled& compiled, int device) const {
     const Problem& problem = call.problem;
     if (problem.batch() == 0 || problem.heads_k() == 0) return;
-    kernels::BackwardParams p = backward_params(call, workspace(problem));
-    p.counter = p.turns;
-    p.turns += kCounterWords;
-    p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), config.tile_q));
-    p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), config.kTileK));
-    p.parts = parts(problem, config, state().device.multiprocessors);
-    p.key_space = key_space(problem, config.kTileK);
+    const HopperBackwardTiles division = tiles(problem, config, state().device.multiprocessors);
+    kernels::BackwardParams p = backward_params(call, division.workspace(problem));
+    division.schedule(problem, p);
     const std::int64_t heads = problem.heads_k() * p.parts;
     p.section = static_cast<int>(
         section_of(problem, features_of(problem), problem.batch() * heads, p.key_tiles, line_.choice.section));
@@ -289,9 +262,9 @@ class HopperBackward final : public CudaBackwardKernel {
     p.dk_map = dk.steps;
     p.dv_map = dv.steps;
 
-    const std::int64_t blocks = std::min<std::int64_t>(key_tiles_of(problem, config.kTileK) * heads,
+    const std::int64_t blocks = std::min<std::int64_t>(division.key_tiles(problem) * heads,
                                                        devices().at(static_cast<std::size_t>(device)).multiprocessors);
-    const std::int64_t row_launch = row_blocks(problem, config.tile_q) * problem.heads_q();
+    const std::int64_t row_launch = division.row_blocks(problem) * problem.heads_q();
     const auto stream = static_cast<CUstream>(call.stream);
     constexpr unsigned kRowThreads = kernels::kRowThreads;
     kernels::BackwardParams of_parts = p;
@@ -313,6 +286,31 @@ class HopperBackward final : public CudaBackwardKernel {
 };
 
 }  // namespace
+
+std::int64_t HopperBackwardTiles::row_blocks(const Problem& problem) const {
+  return problem.mode() == Mode::group ? ceil_div(problem.total_q(), tile_q) + problem.batch() + 1
+                                       : ceil_div(problem.s_q(), tile_q) * problem.batch();
+}
+std::int64_t HopperBackwardTiles::key_tiles(const Problem& problem) const {
+  return problem.mode() == Mode::group ? ceil_div(problem.total_k(), tile_k) + problem.batch()
+                                       : ceil_div(problem.s_k(), tile_k) * problem.batch();
+}
+BackwardWorkspace HopperBackwardTiles::workspace(const Problem& problem) const {
+  const std::int64_t blocks = row_blocks(problem);
+  return divide_workspace(
+      problem, {.row_space = blocks * tile_q,
+                .dq_sum_floats = problem.heads_q() * blocks * tile_q * d,
+                .turns = kCounterWords + (problem.deterministic() ? 2 * problem.heads_q() * blocks : 0),
+                .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d});
+}
+void HopperBackwardTiles::schedule(const Problem& problem, kernels::BackwardParams& p) const {
+  p.counter = p.turns;
+  p.turns += kCounterWords;
+  p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), tile_q));
+  p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), tile_k));
+  p.parts = parts;
+  p.key_space = key_tiles(problem) * tile_k;
+}
 
 std::span<const HopperBackwardLine> general_backward_lines() { return kLines; }
 

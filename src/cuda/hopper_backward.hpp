@@ -1,9 +1,25 @@
 #pragma once
 
 #include "cuda/backward_kernel.hpp"
+#include "cuda/backward_params.hpp"
 #include "cuda/hopper_backward_lines.hpp"
 
 namespace heed::cuda {
+
+/// What the division of a pass follows from: `tile_q` rows of a block, `tile_k` keys of a tile, `d` columns of both,
+/// and the parts of a group of heads.
+struct HopperBackwardTiles {
+  int tile_q, tile_k, d, parts;
+
+  /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
+  std::int64_t row_blocks(const Problem& problem) const;
+  /// Tiles of keys, of one head, and of all batch entries. Sequences of their own lengths: what is left over at each
+  /// one's end makes one tile more.
+  std::int64_t key_tiles(const Problem& problem) const;
+  BackwardWorkspace workspace(const Problem& problem) const;
+  /// All of p's schedule but for its maps and its section, for a workspace as above.
+  void schedule(const Problem& problem, kernels::BackwardParams& p) const;
+};
 
 std::shared_ptr<const CudaBackwardKernel> make_hopper_backward(const HopperBackwardLine& line,
                                                                std::shared_ptr<EngineState> state);

@@ -109,10 +109,7 @@ HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatur
 /// Products -> capped scores in log2 units, in place. Those that hide() has marked stay -inf. The whole warp.
 template <ForwardFeatures F, int R>
 HEED_DEVICE void cap_scores(const ForwardParams& p, float (&s)[R]) {
-  float largest = 0.0f;
-#pragma unroll
-  for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
-  if (__all_sync(0xffffffffu, largest < p.cap_small)) {
+  if (all_below(s, p.cap_small)) {
 #pragma unroll
     for (int i = 0; i < R; ++i) s[i] *= cap_factor(p.cap_small_terms, s[i]);
   } else {

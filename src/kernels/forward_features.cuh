@@ -120,6 +120,15 @@ HEED_DEVICE float tanh_anywhere(float x) {
   return fabsf(x) < kTanhNear ? tanh_near(x) : far;
 }
 
+/// Whether all entries of a warp are smaller than this.
+template <int R>
+HEED_DEVICE bool all_below(const float (&s)[R], float limit) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
+  return __all_sync(0xffffffffu, largest < limit);
+}
+
 /// What a product is multiplied by to cap it, as an even polynomial.
 template <int N>
 HEED_DEVICE float cap_factor(const float (&terms)[N], float product) {

@@ -188,10 +188,7 @@ HEED_DEVICE void change_scores(const ForwardParams& p, const RowFeatures<F, T> (
                                float (&s)[R], int first_key, int s_k, int lane) {
   if constexpr (F.soft_cap) {
     // Far from the cap tanh is a polynomial, without the special-function unit, which the exponentials need.
-    float largest = 0.0f;
-#pragma unroll
-    for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
-    if (__all_sync(0xffffffffu, largest < p.cap_near)) {
+    if (all_below(s, p.cap_near)) {
       change_near_or_far_scores<true, F, T>(p, rows, bias, s, first_key, s_k, lane);
       return;
     }
@@ -231,13 +228,7 @@ struct DirectExponents {
 #pragma unroll
       for (int half = 0; half < 2; ++half) start[half] = __fmaf_rn(slope, key0 - rows[half].diagonal, start[half]);
     }
-    if constexpr (F.soft_cap) {
-      float largest = 0.0f;
-#pragma unroll
-      for (int i = 0; i < R; ++i) largest = fmaxf(largest, fabsf(s[i]));
-      return __all_sync(0xffffffffu, largest < p.cap_small);
-    }
-    return true;
+    return !F.soft_cap || all_below(s, p.cap_small);
   }
   /// Of entry i.
   __device__ __forceinline__ float of(const ForwardParams& p, const BlockBias<F, T, R>& bias, float product, int i) const {

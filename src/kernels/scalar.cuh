@@ -2,15 +2,9 @@
 // raw bits here.
 #pragma once
 
+#include "types.cuh"
+
 namespace heed::kernels {
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
-
-#define HEED_DEVICE static __device__ __forceinline__
 
 HEED_DEVICE float exp2_approx(float x) {
   float y;

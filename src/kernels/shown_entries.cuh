@@ -138,38 +138,21 @@ struct ShownEntries {
   }
   __device__ __forceinline__ void hide_by_blocks(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2],
                                                  int first_key, int s_k, int lane) {
-    constexpr int kFewColumns = 8;
     const i64 step = p.block_steps.column;
     const int key0 = first_key + lane % 4 * 2, end_key = min(first_key + kKeys, s_k);
     if (end_key <= first_key) return;  // a sequence without keys
     const int first = first_key / p.block_k, last = (end_key - 1) / p.block_k;
-    if (last - first < kFewColumns) {
 #pragma unroll 1
-      for (int column = first; column <= last; ++column) {
-        const int begin = column * p.block_k - key0, end = begin + p.block_k;
+    for (int column = first; column <= last; ++column) {
+      const int begin = column * p.block_k - key0, end = begin + p.block_k;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          if (rows[half].blocks[column * step] != 0) continue;
+      for (int half = 0; half < 2; ++half) {
+        if (rows[half].blocks[column * step] != 0) continue;
 #pragma unroll
-          for (int w = 0; w < (R + 31) / 32; ++w)
-            bits.words[w] &= ~((entries_below(end, w) & ~entries_below(begin, w)) << (2 * half));
-        }
+        for (int w = 0; w < (R + 31) / 32; ++w)
+          bits.words[w] &= ~((entries_below(end, w) & ~entries_below(begin, w)) << (2 * half));
       }
-      return;
     }
-#pragma unroll
-    for (int n = 0; n < R / 4; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int key = key0 + 8 * n + e;
-        if (key >= s_k) continue;
-        const i64 column = key / p.block_k * step;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int i = 4 * n + 2 * half + e;
-          if (rows[half].blocks[column] == 0) bits.words[i / 32] &= ~(1u << (i % 32));
-        }
-      }
   }
 };
 

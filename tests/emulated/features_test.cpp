@@ -6,6 +6,8 @@
 #include "device/forward_scores.cuh"
 #include "device/shown_entries.cuh"
 
+#include "cuda/forward_params.hpp"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -61,16 +63,7 @@ struct Inputs {
   float normal() { return std::normal_distribution<float>(0, 1)(random); }
   void set_cap(float cap) {
     params.soft_cap = cap;
-    const double part = static_cast<double>(params.scale) / cap;
-    const auto set = [&](auto& terms, const auto& of_tanh) {
-      double factor = cap * static_cast<double>(kLog2e) * part;
-      for (std::size_t i = 0; i < std::size(terms); ++i, factor *= part * part)
-        terms[i] = static_cast<float>(factor * static_cast<double>(of_tanh[i]));
-    };
-    set(params.cap_terms, kTanhTerm);
-    set(params.cap_small_terms, kTanhSmallTerm);
-    params.cap_near = static_cast<float>(kTanhNear / part);
-    params.cap_small = static_cast<float>(kTanhSmall / part);
+    cuda::set_polynomials_of_cap(params);
   }
 };
 

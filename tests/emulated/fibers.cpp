@@ -44,7 +44,7 @@ struct Block {
   std::size_t running = 0;
   ucontext_t scheduler{};
   const std::function<void()>* body = nullptr;
-  bool some = false;           ///< of join_block_or
+  bool some[2] = {};           ///< of join_block_or, in turns
   std::exception_ptr failure;  ///< the first one of a thread
 };
 Block* block = nullptr;  // these fibers are all of one operating-system thread
@@ -151,12 +151,11 @@ int block_count() { return block->count; }
 void join_warp() { join(block->warps[block->running / kLanes].gate); }
 void join_block() { join(block->gate); }
 bool join_block_or(bool here) {
-  block->some = block->some || here;
+  bool& some = block->some[block->gate.times_open % 2];
+  if (block->gate.arrived == 0) some = false;  // all have read the one before the last
+  some = some || here;
   join_block();
-  const bool result = block->some;
-  join_block();  // all have read it
-  block->some = false;
-  return result;
+  return some;
 }
 void join_gate(std::uint32_t number, int threads) {
   block->gates[number].expected = threads;

@@ -6,23 +6,18 @@
 #include "device/hopper_backward_rows.cuh"
 #include "device/hopper_backward_wide.cuh"
 
-#include "core/ceil_div.hpp"
-#include "cuda/backward_params.hpp"
-#include "cuda/forward_params.hpp"
+#include "cuda/hopper_backward.hpp"
 #include "emulated/hopper_maps.hpp"
+#include "emulated/params.hpp"
 #include "verify/judge.hpp"
-
-#include <heed/heed.hpp>
 
 #include <gtest/gtest.h>
 
 #include <type_traits>
-#include <vector>
 
 namespace heed {
 namespace {
 
-using core::ceil_div;
 using kernels::BackwardPipeline;
 using kernels::Element;
 using kernels::ForwardFeatures;
@@ -33,8 +28,6 @@ using kernels::MaskShape;
 using verify::Buffers;
 using verify::Case;
 
-constexpr std::int64_t kCounterWords = 16;
-
 /// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors.
 template <auto C>
 void run(const Case& c, int blocks, int parts) {
@@ -42,33 +35,10 @@ void run(const Case& c, int blocks, int parts) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
   ASSERT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
-  const bool group = problem.mode() == Mode::group;
-  const std::int64_t row_blocks = group ? ceil_div(problem.total_q(), std::int64_t{C.tile_q}) + problem.batch() + 1
-                                        : ceil_div(problem.s_q(), std::int64_t{C.tile_q}) * problem.batch();
-  const std::int64_t tiles = group ? ceil_div(problem.total_k(), std::int64_t{C.kTileK}) + problem.batch()
-                                   : ceil_div(problem.s_k(), std::int64_t{C.kTileK}) * problem.batch();
-  const cuda::BackwardWorkspace workspace =
-      cuda::divide_workspace(problem, {.row_space = row_blocks * C.tile_q,
-                                       .dq_sum_floats = problem.heads_q() * row_blocks * C.tile_q * C.d,
-                                       .turns = kCounterWords + 2 * problem.heads_q() * row_blocks,
-                                       .key_sum_floats = 2 * problem.heads_k() * parts * tiles * C.kTileK * C.d});
-  std::vector<float> memory(workspace.bytes / 4 + 64, std::numeric_limits<float>::quiet_NaN());
-  const auto first = (reinterpret_cast<std::uintptr_t>(memory.data()) + 255) / 256 * 256;
-  Context context;
-  kernels::BackwardParams p =
-      cuda::backward_params({.problem = problem,
-                             .args = buffers.backward_args(),
-                             .workspace = {reinterpret_cast<std::byte*>(first), workspace.bytes},
-                             .executor = context.executor(),
-                             .threads = 1,
-                             .prepared = nullptr},
-                            workspace);
-  p.counter = p.turns;
-  p.turns += kCounterWords;
-  p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), std::int64_t{C.tile_q}));
-  p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), std::int64_t{C.kTileK}));
-  p.parts = parts;
-  p.key_space = tiles * C.kTileK;
+  const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts};
+  emulated::Workspace workspace(tiles.workspace(problem));
+  kernels::BackwardParams p = workspace.params_of(problem, buffers.backward_args());
+  tiles.schedule(problem, p);
   p.section = 1;
   const auto map = [&](Operand which, const void* data, int box_rows) {
     return emulated::map_of(problem, p.forward, which, data, box_rows);
@@ -84,7 +54,7 @@ void run(const Case& c, int blocks, int parts) {
   p.dv_map = dv.steps;
 
   emulated::begin_shared_memory(C.shared_bytes(), C.threads());
-  const int row_launch = static_cast<int>(row_blocks * problem.heads_q());
+  const int row_launch = static_cast<int>(tiles.row_blocks(problem) * problem.heads_q());
   emulated::launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_before<C>(p); });
   kernels::BackwardParams of_parts = p;
   of_parts.forward.group /= parts;

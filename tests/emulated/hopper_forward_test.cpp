@@ -5,10 +5,9 @@
 #include "device/hopper_forward.cuh"
 
 #include "core/ceil_div.hpp"
-#include "cuda/forward_params.hpp"
 #include "cuda/tile_order.hpp"
 #include "emulated/hopper_maps.hpp"
-#include <heed/heed.hpp>
+#include "emulated/params.hpp"
 
 #include "verify/judge.hpp"
 
@@ -35,13 +34,7 @@ void run(const Case& c, int blocks) {
   features.packed = C.features.packed;  // not of the problem
   ASSERT_EQ(features, C.features) << "the test has another kernel than this case";
   const std::int64_t together = C.features.packed ? problem.heads_q() / problem.heads_k() : 1;
-  Context context;
-  kernels::ForwardParams p = cuda::forward_params({.problem = problem,
-                                                   .args = buffers.args(),
-                                                   .workspace = {},
-                                                   .executor = context.executor(),
-                                                   .threads = 1,
-                                                   .prepared = nullptr});
+  kernels::ForwardParams p = emulated::params_of(problem, buffers.args());
   const auto map = [&](Operand which, const void* data, int box_rows) {
     return C.features.packed && (which == Operand::q || which == Operand::o)
                ? emulated::map_groups(problem, p, which, data, together, box_rows)

@@ -8,16 +8,13 @@
 #include "device/portable_backward_rows.cuh"
 #include "device/portable_backward_together.cuh"
 
-#include "cuda/backward_params.hpp"
 #include "cuda/portable_backward.hpp"
+#include "emulated/params.hpp"
 #include "verify/judge.hpp"
-
-#include <heed/heed.hpp>
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 namespace heed {
@@ -80,19 +77,9 @@ void expect_matches_oracle(const Case& c) {
   ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{C...}))
       << "the test has other kernels than this case";
   const std::int64_t rows = cuda::packed_row_space(problem);
-  const cuda::BackwardWorkspace workspace = cuda::divide_workspace(
-      problem, {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()});
-  std::vector<float> memory(workspace.bytes / 4 + 64, std::numeric_limits<float>::quiet_NaN());
-  const auto first = (reinterpret_cast<std::uintptr_t>(memory.data()) + 255) / 256 * 256;
-  Context context;
-  kernels::BackwardParams p =
-      cuda::backward_params({.problem = problem,
-                             .args = buffers.backward_args(),
-                             .workspace = {reinterpret_cast<std::byte*>(first), workspace.bytes},
-                             .executor = context.executor(),
-                             .threads = 1,
-                             .prepared = nullptr},
-                            workspace);
+  emulated::Workspace workspace(cuda::divide_workspace(
+      problem, {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()}));
+  kernels::BackwardParams p = workspace.params_of(problem, buffers.backward_args());
   (run_part<C>(problem, p), ...);
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();

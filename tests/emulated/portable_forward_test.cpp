@@ -3,11 +3,10 @@
 //
 #include "device/portable_forward.cuh"
 
-#include "cuda/forward_params.hpp"
 #include "cuda/portable_forward.hpp"
 #include "cuda/tile_order.hpp"
+#include "emulated/params.hpp"
 #include "verify/judge.hpp"
-#include <heed/heed.hpp>
 
 #include <gtest/gtest.h>
 
@@ -34,13 +33,7 @@ void expect_matches_oracle(const Case& c) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
   ASSERT_EQ(cuda::portable_config(problem, kSharedMemory), C) << "the test has another kernel than this case";
-  Context context;
-  kernels::ForwardParams p = cuda::forward_params({.problem = problem,
-                                                   .args = buffers.args(),
-                                                   .workspace = {},
-                                                   .executor = context.executor(),
-                                                   .threads = 1,
-                                                   .prepared = nullptr});
+  kernels::ForwardParams p = emulated::params_of(problem, buffers.args());
   p.row_tiles = static_cast<int>((problem.s_q() + C.tile_q() - 1) / C.tile_q());
   p.section = cuda::tile_order(problem, p.row_tiles).section;
   emulated::begin_shared_memory(C.shared_bytes(), C.threads());

@@ -2,18 +2,11 @@
 #pragma once
 
 #include "core/float_bits.hpp"
+#include "types.cuh"
 
 #include <cmath>
 
 namespace heed::kernels {
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
-
-#define HEED_DEVICE static __device__ __forceinline__
 
 HEED_DEVICE float exp2_approx(float x) { return std::exp2(x); }
 HEED_DEVICE float log2_approx(float x) { return std::log2(x); }
