@@ -26,6 +26,7 @@ namespace {
 constexpr std::int64_t kEnoughRows = 256;
 
 /// Weights below the smallest normal number of f32 may be lost; dropout makes the rest up to a hundred times as large.
+/// What is lost is such a weight times a value.
 constexpr double kUnderflow = 1e-34;
 
 /// A row of the outputs: where it is in the engine's tensors, and how many keys it sees.
@@ -55,7 +56,8 @@ struct Bucket {
   double plain_error = 0, plain_lse_error = 0, largest = 0, largest_lse = 0;
   oracle::Noise noise;
 
-  double allowed(const Case& c) const {
+  /// largest_v: of |V|.
+  double allowed(const Case& c, double largest_v) const {
     constexpr double kF32 = 0x1p-24;
     const bool rounds = c.type != DataType::f32 && c.math == Math::fast;
     // An output cannot be better than its weights: where they are rounded to fewer bits than it has, those count.
@@ -69,7 +71,7 @@ struct Bucket {
     // exponential and the sum are still no better than such weights ask for.
     const double of_weights =
         noise.of_weights * (!rounds ? 8 * kF32 : rounding_unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32));
-    return of_values + of_logits + of_weights + kUnderflow;
+    return of_values + of_logits + of_weights + kUnderflow * std::max(1.0, largest_v);
   }
 
   double allowed_lse(const Case& c, double exact) const {
@@ -93,6 +95,7 @@ class Judge {
     result_.rows_total = choice_.total();
     result_.has_lse = args_.lse.given();
     for (const Row& row : rows_) measure_plain(row);
+    if (case_.distribution == Distribution::extreme) largest_v_ = largest_value();
     for (const Row& row : rows_) compare_o(row);
     if (args_.lse.given())
       for (const Row& row : rows_) compare_lse(row);
@@ -167,6 +170,23 @@ class Judge {
     return reference_->o[static_cast<std::size_t>(row.index * case_.d_v + e)];
   }
 
+  /// Of the numbers in V.
+  double largest_value() const {
+    const core::Sequences sequences(args_);
+    const Strides v = core::strides_of(args_.v);
+    double largest = 0;
+    for (std::int64_t b = 0; b < case_.b; ++b)
+      for (std::int64_t h = 0; h < case_.h_k; ++h)
+        for (std::int64_t j = 0; j < sequences[b].s_k; ++j)
+          for (std::int64_t e = 0; e < case_.d_v; ++e) {
+            const double x =
+                std::abs(core::load(args_.v.data, args_.v.type,
+                                    b * v.batch + (sequences[b].k_row + j) * v.sequence + h * v.head + e * v.dim));
+            if (std::isfinite(x)) largest = std::max(largest, x);
+          }
+    return largest;
+  }
+
   void measure_plain(const Row& row) {
     Bucket& bucket = bucket_of(row);
     ++bucket.rows;
@@ -189,7 +209,7 @@ class Judge {
   }
 
   void compare_o(const Row& row) {
-    const double allowed = bucket_of(row).allowed(case_);
+    const double allowed = bucket_of(row).allowed(case_, largest_v_);
     const Strides steps = core::strides_of(args_.o);
     for (std::int64_t e = 0; e < case_.d_v; ++e) {
       const std::int64_t at = row.o_at + e * steps.dim;
@@ -225,6 +245,7 @@ class Judge {
   std::vector<Row> rows_;
   std::shared_ptr<const Reference> reference_;
   std::array<Bucket, 65> buckets_{};
+  double largest_v_ = 1;  ///< of |V|, or what is as good where values are no extremes
   Verdict result_;
   Comparison comparison_{result_};
 };

@@ -307,13 +307,14 @@ class BackwardJudge {
   }
 
   /// How many roundings of a sum of so many products are left when most have averaged out. Those of equal elements
-  /// do not; nor do those of terms of one sign in a unit that cuts instead of rounding, as tensor units do after every
-  /// eight or sixteen products.
+  /// do not; nor do those of terms of one sign (products of cosines that are in step have it) in a unit that cuts
+  /// instead of rounding, as tensor units do after every eight or sixteen products.
   double roundings(std::int64_t products) const {
     const auto all = static_cast<double>(products);
     if (case_.distribution == Distribution::equal) return all;
     const double averaged = std::sqrt(all);
-    return case_.distribution == Distribution::uniform ? std::max(averaged, all / 8) : averaged;
+    const bool one_sign = case_.distribution == Distribution::uniform || case_.distribution == Distribution::trig;
+    return one_sign ? std::max(averaged, all / 8) : averaged;
   }
 
   const Buffers& buffers_;

@@ -383,6 +383,17 @@ BACKWARD(gradients_of_scores_far_below_a_sink_are_right) {
   }
 }
 
+// With one key dP is D: dK is what their roundings leave, and units that cut cut products of cosines alike.
+BACKWARD(the_gradient_of_a_single_key_is_no_more_than_rounding) {
+  Case c = small_backward();
+  c.b = 1, c.h = 16, c.h_k = 1, c.s_q = {57}, c.s_k = {1}, c.d = c.d_v = 96, c.row_gap = 15;
+  c.distribution = Distribution::trig, c.seed = 1119183608007425953;
+  for (const DataType type : {f16, bf16}) {
+    c.type = type;
+    expect_matches_oracle(c);
+  }
+}
+
 // Museum 15: a bias of odd length, with its gradient.
 BACKWARD(museum_15_the_gradient_of_a_bias_of_odd_length_is_right) {
   for (const std::int64_t s : {43, 77, 498})

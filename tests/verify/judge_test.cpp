@@ -99,6 +99,20 @@ TEST(Judge, knows_what_a_logit_near_zero_is_the_sum_of) {
   expect_complaint(c, off_by(2e-4), "o at (0, 0, 41, 0)");
 }
 
+// A weight of e^-100 is no normal number of f32; times a value of 2^50 it is one.
+TEST(Judge, lets_weights_vanish_that_f32_cannot_hold_whatever_they_are_multiplied_by) {
+  Case c;
+  c.b = c.h = c.h_k = 1, c.s_q = {9}, c.s_k = {3}, c.d = 127, c.d_v = 1;
+  c.type = f32, c.soft_cap = 50, c.p_drop = 0.99, c.drop_seed = 8178708804776254466u, c.drop_offset = 84;
+  c.distribution = Distribution::extreme, c.seed = 5144505285584305433u;
+  const auto becomes = [](double value) {
+    return plain_and(
+        [value](const ForwardArgs& args) { core::store(args.o.data, args.o.type, o_at(args, 0, 0, 8, 0), value); });
+  };
+  EXPECT_TRUE(run_case(c, becomes(0)).valid()) << run_case(c, becomes(0)).to_string();
+  expect_complaint(c, becomes(1e-15), "o at (0, 0, 8, 0)");
+}
+
 TEST(Judge, finds_an_element_that_was_never_written) {
   for (const DataType type : {f32, f16, bf16})
     expect_complaint(small_case(type), plain_and([](const ForwardArgs& args) {
