@@ -31,13 +31,15 @@ class HopperForward final : public CudaForwardKernel {
     const double pairs = expected_pairs(problem);
     const double rate = (c.d_v >= 128 ? 600e12 : 500e12);
     const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
-    const double fit = (tuned ? line_.preference : 1.2) * (1 + 0.05 * line_.room);
+    const double fit = (tuned ? line_.preference : 1.2) * (1 + kCostOfRoom * line_.room);
     return 4e-6 + fit * share_of_tiles(problem) * 2 * pairs * (c.d + c.d_v) / rate;
   }
 
   std::string impossible(const Problem& problem) const override { return broken_limit(hopper_config(line_, problem)); }
 
   std::string too_much(const Problem& problem) const override {
+    if (line_.only_block_masks && (!problem.block_mask() || problem.block_mask()->block_k % line_.config.tile_k != 0))
+      return fmt::format("it is for block masks whose blocks are multiples of {} keys", line_.config.tile_k);
     const int weight = line_.config.weight_of(features_of(problem));
     if (weight <= line_.room) return {};
     return fmt::format("the features weigh {}, there is room for {}", weight, line_.room);

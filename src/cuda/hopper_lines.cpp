@@ -59,10 +59,24 @@ constexpr ForwardSignature for_wide_blocks(ForwardSignature s) {
                 Feature::soft_cap, Feature::dropout, Feature::bool_mask};
   return s;
 }
-/// Goes before those that are as good by the rest of the estimate, and among such by its rank.
+/// As many sequences of their own lengths as there are: no mask or a causal one, so that all warpgroups have equal
+/// work.
+constexpr ForwardSignature lengths(ForwardSignature s) {
+  s = masks_and_lengths(s);
+  s.masks = {MaskClass::none, MaskClass::causal};
+  return s;
+}
+/// Goes before the other lines here, whatever it has room for, and behind those of a tuning record; among such by its
+/// rank.
 constexpr HopperLine preferred(HopperLine line, int rank) {
-  line.preference = 0.98 + 0.005 * rank;
+  line.preference = (1.08 + 0.004 * rank) / (1 + kCostOfRoom * line.room);
   return line;
+}
+/// Only for block masks whose blocks consist of whole blocks of its keys: one look at the mask tells all of a row.
+constexpr HopperLine for_block_masks(HopperLine line) {
+  line.spec.signature.features = {Feature::lse, Feature::sink, Feature::logical_lengths, Feature::block_mask};
+  line.only_block_masks = true;
+  return preferred(line, 0);
 }
 constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
 
@@ -81,6 +95,12 @@ constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, cons
 /// For whatever no tuning record has an entry for. Those whose name ends with their head dim are what forced knobs are
 /// applied to.
 constexpr std::array kLines{
+    preferred(
+        line(
+            "hopper_fwd_d64_lengths", lengths(signature(dims(8, 64), dims(8, 64))),
+            {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5, .turns = Turns::products},
+            "4 warpgroups in turns, for lengths", 3),
+        0),
     preferred(line("hopper_fwd_d64_256x64", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
                    {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
                    "4 free warpgroups, for masks and lengths", 3),
@@ -88,6 +108,9 @@ constexpr std::array kLines{
     preferred(line("hopper_fwd_d64_192x96", for_wide_blocks(signature(dims(8, 64), dims(8, 64))),
                    {.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3}, "3 free warpgroups, wide blocks", 2),
               2),
+    for_block_masks(line("hopper_fwd_d64_block_mask", signature(dims(8, 64), dims(8, 64)),
+                         {.d = 64, .d_v = 64, .tile_k = 128, .warpgroups = 2}, "2 free warpgroups, for block masks",
+                         3)),
     line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},
          "3 free warpgroups", 3),
     line("hopper_fwd_d64_features", signature(dims(8, 64), dims(8, 64)),
@@ -98,6 +121,9 @@ constexpr std::array kLines{
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups", 2),
     line("hopper_fwd_d128_128x64", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 2, .k_stages = 4, .v_stages = 4}, "2 free warpgroups", 4),
+    for_block_masks(line("hopper_fwd_d128_block_mask", signature(dims(8, 128), dims(8, 128)),
+                         {.d = 128, .d_v = 128, .tile_k = 128, .warpgroups = 2, .k_stages = 2, .v_stages = 2},
+                         "2 free warpgroups, for block masks", 3)),
     line("hopper_fwd_d128_features", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 32, .warpgroups = 2, .k_stages = 4, .v_stages = 4},
          "2 free warpgroups with room for every feature", 12),

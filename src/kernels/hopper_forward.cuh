@@ -490,7 +490,6 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   while (true) {
 #pragma unroll 1
     for (; F.mask != MaskShape::none && skipped > 0; --skipped) hand_on_v();
-    const u32 q_at = base + slot * C.q_bytes();
     const TileWork work = work_in(slot);
     const Sequence sequence = sequence_of_tile<C>(p, work);
     const int row0 = work.row_tile * C.tile_rows() + rank_row + w * 64;  // first row of this warpgroup
@@ -637,7 +636,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       if (C.turns == Turns::softmax) barrier_arrive(next_turn, 256);
       if (C.lazy_maximum) {
         if (lazy && __builtin_expect(softmax.stale(), 0)) {
-          scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
+          scores_of_warp<C, T>(s, base + (kWgs == 4 && F.own_lengths ? fresh(slot) : slot) * C.q_bytes() + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
           bias.fetch(p, rows, block * kN, sequence.s_k, lane);
           prepare_scores(block, false);
           softmax.look(s, c, false, true);

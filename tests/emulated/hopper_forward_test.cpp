@@ -79,6 +79,9 @@ constexpr HopperConfig with(HopperConfig config, const ForwardFeatures& features
 
 constexpr HopperConfig kD64{.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5};
 constexpr HopperConfig kD64Wide{.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3};
+constexpr HopperConfig kD64Turns{
+    .d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5, .turns = kernels::Turns::products};
+constexpr HopperConfig kD64Blocks{.d = 64, .d_v = 64, .tile_k = 128, .warpgroups = 2};
 constexpr HopperConfig kD128{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3};
 constexpr HopperConfig kD128Two{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 2};
 constexpr HopperConfig kD256{.d = 256,
@@ -112,6 +115,14 @@ TEST(EmulatedHopperForward, computes_windows_of_sequences_with_their_own_lengths
   }
 }
 
+TEST(EmulatedHopperForward, computes_sequences_with_their_own_lengths_in_turns) {
+  Case c = small(64, Mask::none());
+  c.mode = Mode::group, c.b = 3, c.s_q = {240, 0, 70}, c.s_k = {260, 30, 65};
+  expect_matches_oracle<with(kD64Turns, {.own_lengths = true})>(c, 2);
+  c.mask = Mask::causal(), c.distribution = verify::Distribution::hot_key;
+  expect_matches_oracle<with(kD64Turns, {.mask = MaskShape::right, .own_lengths = true})>(c, 2);
+}
+
 TEST(EmulatedHopperForward, does_not_touch_rows_behind_a_sequence) {
   Case c = small(64, Mask::window(90, 0, 3));
   c.b = 2, c.h = 1, c.q_eff_lens = {230, 100}, c.kv_eff_lens = {300, 97};  // no numbers lie behind
@@ -140,6 +151,8 @@ TEST(EmulatedHopperForward, computes_masks_by_bits_and_dropout) {
   c = small(128, Mask::causal());
   c.block_mask = BlockMaskSpec{32, 64, {.head = true, .query = true}};
   expect_matches_oracle<with(kD128, {.mask = MaskShape::right, .blocks = true})>(c, 2);
+  c.d = c.d_v = 64, c.block_mask = BlockMaskSpec{128, 128, {.head = true, .query = true}};
+  expect_matches_oracle<with(kD64Blocks, {.mask = MaskShape::right, .blocks = true})>(c, 2);
   c.d = c.d_v = 256, c.bool_mask = Broadcast{.query = true};
   expect_matches_oracle<with(kD256, {.mask = MaskShape::right, .keep = true, .blocks = true})>(c, 2);
 }
