@@ -107,12 +107,17 @@ constexpr std::array kLines{
 };
 
 /// Heads that are in flight together where tiles add to dQ in order: neighbours of one head should start apart, and the
-/// second-level cache hold what they share. docs/kernels/log.md, "Backward".
+/// second-level cache hold what they share. Fitted: docs/kernels/log.md, "Backward".
 std::int64_t heads_in_order(bool right, std::int64_t d, std::int64_t key_tiles) {
-  constexpr std::int64_t kHeadsUnderRightMask = 66, kWideTiles = 528, kFew = 8, kTiles = 300, kEachMore = 16;
-  if (right) return kHeadsUnderRightMask;
-  if (d > 128) return ceil_div(kWideTiles, key_tiles);
-  return ceil_div(kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * kEachMore, key_tiles);
+  const bool wide = d > 128;
+  if (right) {
+    constexpr std::int64_t kMost = 66, kWideTiles = 1056, kWideFewest = 20;
+    return wide ? std::clamp(ceil_div(kWideTiles, key_tiles), kWideFewest, kMost) : kMost;
+  }
+  constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kWideHeads = 8, kWideFewest = 400, kWideMost = 1056;
+  const std::int64_t tiles = wide ? std::clamp(kWideHeads * key_tiles, kWideFewest, kWideMost)
+                                  : kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * kEachMore;
+  return ceil_div(tiles, key_tiles);
 }
 /// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles
 /// of a head should be at work at the same time, which read the same Q and dO and add to the same dQ; wide rows fill

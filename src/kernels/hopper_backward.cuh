@@ -103,11 +103,11 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
     for (int i = 0; i < steps; ++i, ++number, step.next()) {
       if (number % 2 != parity) continue;
       const i64 at = step.head * blocks_of_head + row_block + step.block;
+      // All tiles before this one have the block, too, and come before.
+      if (C.ordered) wait_for_turn(p.turns + 2 * at, tile);
 #pragma unroll
       for (u32 w = 0; w < 2; ++w) {
         mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
-        // All tiles before this one have the block, too, and come before.
-        if (C.ordered && w == 0) wait_for_turn(p.turns + 2 * at, tile);
         bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
                  keep);
         tma_store_commit();

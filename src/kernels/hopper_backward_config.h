@@ -100,6 +100,12 @@ struct HopperWideBackwardConfig {
   constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
   static constexpr bool transposed_dq() { return false; }
   static constexpr int dq_chunks() { return 8; }  ///< of 16 bytes: a thread's part of a panel of dQ
+  /// Threads that add dQ, one after the other. In order an add has to be seen before the next tile's turn: three of
+  /// them leave each half a block's time for that.
+  constexpr int adders() const { return ordered ? 3 : 2; }
+  /// What a warpgroup has of a block's dQ is a share: number 2 * block + warpgroup. Each share has a barrier that only
+  /// its warpgroup and its adder use.
+  constexpr int dq_barriers() const { return ordered ? 2 * adders() : 2; }
   constexpr int q_stages() const { return q_ring; }
   constexpr int o_stages() const { return o_ring; }
 
@@ -115,7 +121,7 @@ struct HopperWideBackwardConfig {
   constexpr int lse_at() const { return dq_at() + 2 * 64 * 64 * 4; }
   constexpr int dot_at() const { return lse_at() + q_stages() * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + o_stages() * tile_q * 4; }
-  constexpr int barriers() const { return 14 + 2 * q_stages() + 2 * o_stages(); }
+  constexpr int barriers() const { return 12 + dq_barriers() + 2 * q_stages() + 2 * o_stages(); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
   constexpr int shared_bytes() const { return work_at() + 2 * 64; }
 

@@ -64,7 +64,8 @@ HEED_DEVICE i64 key_sum_row(const BackwardParams& p, int b) {
 }
 
 /// Tile number t -> its keys; numbers are asked for in rising order. Under a right mask the tiles with the most queries
-/// come first within sections of heads that share the second-level cache.
+/// come first within sections of heads that share the second-level cache; sequences with their own lengths are sections.
+/// Without one a head's tiles follow each other.
 template <auto C>
 struct KeyTileSearch {
   int batch = 0, tiles_before = 0;  // own lengths only
@@ -86,8 +87,14 @@ struct KeyTileSearch {
         ++batch;
       }
       work.batch = batch;
-      work.tile = in / heads;
-      work.head = in - work.tile * heads;
+      if constexpr (F.mask == MaskShape::right || C.ordered) {
+        work.tile = in / heads;
+        work.head = in - work.tile * heads;
+      } else {
+        const int of_head = (q.s_k + C.kTileK - 1) / C.kTileK;
+        work.head = in / of_head;
+        work.tile = in - work.head * of_head;
+      }
     } else {
       const int pairs = heads * p.batch;
       if (t >= pairs * params.key_tiles) return false;

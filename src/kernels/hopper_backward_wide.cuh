@@ -18,10 +18,10 @@
 
 namespace heed::kernels {
 
-/// The barriers, by their addresses. dq_full, dq_empty: [warpgroup].
+/// The barriers, by their addresses. dq_full: [share % dq_barriers], dq_empty: [warpgroup].
 template <HopperWideBackwardConfig C>
 struct WideBarriers {
-  u32 k_full, k_empty, v_full, v_empty, p_full, p_empty, ds_full, ds_empty, dq_full, dq_empty, q_full, q_empty, o_full,
+  u32 k_full, k_empty, v_full, v_empty, p_full, p_empty, ds_full, ds_empty, dq_empty, dq_full, q_full, q_empty, o_full,
       o_empty;
 
   __device__ __forceinline__ explicit WideBarriers(u32 at)
@@ -33,17 +33,17 @@ struct WideBarriers {
         p_empty(at + 40),
         ds_full(at + 48),
         ds_empty(at + 64),
-        dq_full(at + 80),
-        dq_empty(at + 96),
-        q_full(at + 112),
+        dq_empty(at + 80),
+        dq_full(at + 96),
+        q_full(dq_full + 8 * C.dq_barriers()),
         q_empty(q_full + 8 * C.q_stages()),
         o_full(q_empty + 8 * C.q_stages()),
         o_empty(o_full + 8 * C.o_stages()) {}
 
   __device__ __forceinline__ void init() const {
-    constexpr int kWarps = 4, kAdders = 2;  // of a math warpgroup
+    constexpr int kWarps = 4;  // of a math warpgroup
     mbarrier_init(k_full, 1);
-    mbarrier_init(k_empty, 2 * kWarps + kAdders);
+    mbarrier_init(k_empty, 2 * kWarps + C.adders());
     mbarrier_init(v_full, 1);
     mbarrier_init(v_empty, kWarps);
     mbarrier_init(p_full, kWarps);
@@ -51,9 +51,9 @@ struct WideBarriers {
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(ds_full + 8 * i, kWarps);
       mbarrier_init(ds_empty + 8 * i, 2 * kWarps);
-      mbarrier_init(dq_full + 8 * i, kWarps);
       mbarrier_init(dq_empty + 8 * i, 1);
     }
+    for (int i = 0; i < C.dq_barriers(); ++i) mbarrier_init(dq_full + 8 * i, kWarps);
     for (int i = 0; i < C.q_stages(); ++i) {
       mbarrier_init(q_full + 8 * i, 1);
       mbarrier_init(q_empty + 8 * i, 2 * kWarps);
@@ -66,16 +66,15 @@ struct WideBarriers {
   }
 };
 
-/// Adds the dQ panels of math warpgroup w to the sum in global memory. One thread.
+/// Adds every so many-th share of dQ to the sum in global memory. One thread.
 template <HopperWideBackwardConfig C>
 HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar, const volatile KeyTile* works, u32 base,
-                             u32 w) {
+                             u32 adder) {
   constexpr int kPanelFloats = 64 * 64;
-  const u32 stage = base + C.dq_at() + w * (kPanelFloats * 4);
   const u64 keep = keep_in_l2();
   const i64 blocks_of_head = p.row_space / C.tile_q;
-  const int panels = w == 0 ? C.dq_panels(0) : C.dq_panels(1);
-  u32 phase = 0;
+  u32 number = 0;       // of blocks so far, of all tiles
+  u32 mine = adder;     // the next share of this thread
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
     mbarrier_wait(bar.k_full, tile_count & 1);
@@ -86,20 +85,23 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
     mbarrier_arrive(bar.k_empty);
     if (tile < 0) break;
 #pragma unroll 1
-    for (int i = 0; i < steps; ++i, step.next()) {
+    for (int i = 0; i < steps; ++i, ++number, step.next()) {
+      if (mine / 2 != number) continue;
+      const u32 w = mine % 2;
       const i64 at = step.head * blocks_of_head + row_block + step.block;
       float* const to = p.dq_sum + at * (C.tile_q * C.d) + 2 * w * kPanelFloats;
+      const int panels = w == 0 ? C.dq_panels(0) : C.dq_panels(1);
+      if (C.ordered) wait_for_turn(p.turns + 2 * at + w, tile);  // a turn for each warpgroup
 #pragma unroll 1
       for (int panel = 0; panel < panels; ++panel) {
-        mbarrier_wait(bar.dq_full + 8 * w, phase);
-        phase ^= 1;
-        if (C.ordered && panel == 0) wait_for_turn(p.turns + 2 * at + w, tile);  // a turn for each warpgroup
-        bulk_add(to + panel * kPanelFloats, stage, kPanelFloats * 4, keep);
+        mbarrier_wait(bar.dq_full + 8 * (mine % C.dq_barriers()), (mine / C.dq_barriers() * panels + panel) & 1);
+        bulk_add(to + panel * kPanelFloats, base + C.dq_at() + w * (kPanelFloats * 4), kPanelFloats * 4, keep);
         tma_store_commit();
         tma_store_wait_read<0>();
         mbarrier_arrive(bar.dq_empty + 8 * w);
       }
       if (C.ordered) give_turn_away(p.turns + 2 * at + w, tile);
+      mine += C.adders();
     }
   }
   tma_store_wait<0>();
@@ -122,6 +124,7 @@ struct WideMath {
   Ring<C.o_stages()> o;
   Ring<2> ds;          ///< of this block
   u32 dq_phase = 0;
+  u32 dq_barrier;      ///< of the share to come
 
   __device__ __forceinline__ WideMath(const BackwardParams& all, const WideBarriers<C>& barriers, volatile KeyTile* slots,
                                       u32 shared, u32 warpgroup)
@@ -131,7 +134,8 @@ struct WideMath {
         base(shared),
         w(warpgroup),
         lane(threadIdx.x % 32),
-        warp(warp_uniform(threadIdx.x / 32 % 4)) {}
+        warp(warp_uniform(threadIdx.x / 32 % 4)),
+        dq_barrier(bar.dq_full + 8 * w) {}
 
   __device__ __forceinline__ void arrive(u32 barrier) const {
     if (lane == 0) mbarrier_arrive(barrier);
@@ -164,7 +168,7 @@ struct WideMath {
     for (int i = 1; i < 4; ++i) WgmmaMajor<T, 64>::template add<false, true>(dq, left + 2 * i, right + i * (16 * 128 / 16));
     wgmma_commit();
   }
-  __device__ __forceinline__ void hand_over_dq() {
+  __device__ __forceinline__ void hand_over_dq(bool last_panel) {
     mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
     dq_phase ^= 1;
     const u32 to = base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512) + lane * 16;
@@ -175,7 +179,10 @@ struct WideMath {
     }
     fence_shared_for_async();
     __syncwarp();
-    arrive(bar.dq_full + 8 * w);
+    arrive(dq_barrier);
+    if (!C.ordered || !last_panel) return;
+    dq_barrier += 2 * 8;
+    if (dq_barrier >= bar.q_full) dq_barrier -= 8 * C.dq_barriers();
   }
 
   __device__ __forceinline__ bool begin_tile(u32 tile_count, KeyTile& work) {
@@ -271,7 +278,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       multiply_gradient<C, T>(math.sum, weights, o_columns + math.o.stage * (C.q_bytes() / 16));
       wgmma_commit();
       wgmma_wait<1>(math.dq);
-      if (real) math.hand_over_dq();
+      if (real) math.hand_over_dq(false);
       math.issue_dq(before, 1);
       wgmma_wait<1>(math.sum);
       math.arrive(bar.q_empty + 8 * math.q.stage);
@@ -279,7 +286,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       wgmma_wait<0>(math.dq);
       if (real) {
         math.arrive(bar.ds_empty + 8 * before);
-        math.hand_over_dq();
+        math.hand_over_dq(true);
       }
       real = true;
       math.q.next();
@@ -293,7 +300,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
     for (int panel = 0; panel < C.dq_panels(0); ++panel) {
       math.issue_dq(last, panel);
       wgmma_wait<0>(math.dq);
-      math.hand_over_dq();
+      math.hand_over_dq(panel == C.dq_panels(0) - 1);
     }
     math.arrive(bar.ds_empty + 8 * last);
     math.arrive(bar.k_empty);
@@ -368,13 +375,13 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
       multiply_gradient<C, T>(math.sum, ds, q_columns + math.q.stage * (C.q_bytes() / 16));
       wgmma_commit();
       wgmma_wait<1>(math.dq);
-      if (real) math.hand_over_dq();
+      if (real) math.hand_over_dq(C.dq_panels(1) == 1);
       if constexpr (C.dq_panels(1) > 1) {
         math.issue_dq(before, 1);
         wgmma_wait<1>(math.sum);
         math.arrive(bar.q_empty + 8 * math.q.stage);
         wgmma_wait<0>(math.dq);
-        if (real) math.hand_over_dq();
+        if (real) math.hand_over_dq(true);
       } else {
         wgmma_wait<0>(math.sum);
         math.arrive(bar.q_empty + 8 * math.q.stage);
@@ -393,7 +400,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
     for (int panel = 0; panel < C.dq_panels(1); ++panel) {
       math.issue_dq(last, panel);
       wgmma_wait<0>(math.dq);
-      math.hand_over_dq();
+      math.hand_over_dq(panel == C.dq_panels(1) - 1);
     }
     math.arrive(bar.ds_empty + 8 * last);
     math.arrive(bar.k_empty);
@@ -426,7 +433,7 @@ HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& m
   if (warpgroup == 0) {
     fewer_registers<C.copy_registers()>();
     const u32 role = warp_uniform(threadIdx.x / 32);
-    if (role > 2 || !elect_one()) return;
+    if (int(role) > C.adders() || !elect_one()) return;
     if (role == 0) {
       copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
     } else {

@@ -104,6 +104,20 @@ TEST(EmulatedHopperBackward, d128_in_step_has_the_right_gradients_of_groups_in_p
   expect_matches_oracle<with(kConfig, {.mask = MaskShape::window, .own_lengths = true})>(c, 2, 2);
 }
 
+TEST(EmulatedHopperBackward, d128_in_step_has_the_right_gradients_of_sequences_with_their_own_lengths) {
+  constexpr HopperBackwardConfig kConfig{.d = 128, .tile_q = 64};
+  Case c = small(128, Mask::none());
+  c.mode = Mode::group, c.b = 3, c.h = 4, c.h_k = 2, c.s_q = {100, 0, 30}, c.s_k = {140, 20, 300};
+  expect_matches_oracle<with(kConfig, {.own_lengths = true})>(c, 2);
+}
+
+TEST(EmulatedHopperBackward, d192_in_order_has_the_right_gradients) {
+  constexpr HopperWideBackwardConfig kConfig{.d = 192, .ordered = true};
+  Case c = small(192, Mask::none());
+  c.s_k = {170}, c.deterministic = true;
+  expect_matches_oracle<with(kConfig, {})>(c, 1);
+}
+
 TEST(EmulatedHopperBackward, d256_in_order_has_the_right_gradients) {
   constexpr HopperWideBackwardConfig kConfig{.d = 256, .ordered = true};
   Case c = small(256, Mask::causal());
