@@ -27,9 +27,10 @@ BLOCK = 128  # of the block mask
 class Row:
     """One problem: its tensors, what heed is told, and how many pairs are seen."""
 
-    def __init__(self, name, d, sizes, device, dtype, *, h_k=None, d_v=None, s=None, lengths=None, **options):
+    def __init__(self, name, d, sizes, device, dtype, *, h_k=None, d_v=None, s=None, lengths=None, gradient=None, **options):
         b, h, length = sizes
         self.name, self.d, self.d_v, self.options = name, d, d_v or d, dict(options)
+        self.gradient = gradient  # one more: dbias or dsink
         s = s or length
         b = max(1, b * length // s)
         random_tensor = lambda heads, dim: torch.randn(b, s, heads, dim, device=device, dtype=dtype)  # noqa: E731
@@ -54,7 +55,8 @@ class Row:
                 self.options[key] = tensor()
         self.pairs = h * sum(self.seen(n) for n in (lengths or [s] * b))
         self.o, self.lse = self.forward()
-        self.gradients = heed.attention_backward(self.q, self.k, self.v, self.o, self.lse, self.d_o, **self.options)
+        more = {gradient: True} if gradient else {}
+        self.gradients = heed.attention_backward(self.q, self.k, self.v, self.o, self.lse, self.d_o, **more, **self.options)
 
     def seen(self, s):
         if "block_mask" in self.options:
@@ -68,8 +70,9 @@ class Row:
         return call(self.q, self.k, self.v, return_lse=True, **self.options)
 
     def backward(self):
-        g = self.gradients
-        heed.attention_backward(self.q, self.k, self.v, self.o, self.lse, self.d_o, dq=g.dq, dk=g.dk, dv=g.dv, **self.options)
+        names = ["dq", "dk", "dv", *([self.gradient] if self.gradient else [])]
+        written = {name: getattr(self.gradients, name) for name in names}
+        heed.attention_backward(self.q, self.k, self.v, self.o, self.lse, self.d_o, **written, **self.options)
 
     def flops(self, what):
         return 2 * self.pairs * (self.d + self.d_v) * (2.5 if what == "backward" else 1.0)
@@ -107,8 +110,10 @@ def rows_for(d, sizes, device, dtype):
         yield partial(Row, f"{name}, ALiBi", d, alibi_slopes=True, **base)
         yield partial(Row, f"{name}, soft cap 30", d, softcap=30.0, **base)
         yield partial(Row, f"{name}, sink", d, sink=True, **base)
+        yield partial(Row, f"{name}, sink with its gradient", d, sink=True, gradient="dsink", **base)
         yield partial(Row, f"{name}, dropout 0.1", d, dropout_p=0.1, **base)
         yield partial(Row, f"{name}, bias [1, 1, s, s]", d, bias=True, **base)
+        yield partial(Row, f"{name}, bias [1, 1, s, s] with its gradient", d, bias=True, gradient="dbias", **base)
         yield partial(Row, f"{name}, boolean mask [1, 1, s, s]", d, mask=True, **base)
         yield partial(Row, f"{name}, deterministic", d, deterministic=True, **base)
     yield partial(Row, f"d{d} full, half of the blocks of {BLOCK} x {BLOCK}", d, block_mask=True, **wide)

@@ -42,6 +42,11 @@ class CudaBackwardKernel : public dispatch::BackwardKernel {
   /// Puts the steps on the stream. The context of `device` is current; what a step has nothing to do for is left out.
   virtual void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const = 0;
 
+  /// What kernels of the portable family are compiled for.
+  std::string portable_arch(const Device& device) const {
+    return has_state() ? state_->portable_arch() : "sm_" + std::to_string(device.sm);
+  }
+
   EngineState& state() const { return *state_; }
   bool has_state() const { return state_ != nullptr; }
 

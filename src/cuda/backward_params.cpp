@@ -31,7 +31,7 @@ std::int64_t packed_row_space(const Problem& problem) {
 }
 
 BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspaceNeeds& needs) {
-  BackwardWorkspace w{.row_space = needs.row_space, .bytes = kCounterBytes};
+  BackwardWorkspace w{.row_space = needs.row_space, .bytes = needs.begin};
   const auto take = [&](std::int64_t words) {
     const std::size_t at = (w.bytes + kAlignment - 1) / kAlignment * kAlignment;
     w.bytes = at + static_cast<std::size_t>(words) * sizeof(float);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/engine_state.hpp"
 #include "dispatch/backward_kernel.hpp"
 #include "kernels/backward_params.h"
 
@@ -17,12 +18,12 @@ struct BackwardWorkspace {
 
 /// What a family asks of it beside the LSE and D of every row.
 struct BackwardWorkspaceNeeds {
+  std::size_t begin = kCounterBytes;  ///< the bytes before are left alone
   std::int64_t row_space = 0;
   std::int64_t dq_sum_floats = 0;   ///< of all heads
   std::int64_t turns = 0;           ///< of all heads
   std::int64_t key_sum_floats = 0;  ///< of all parts of all heads
 };
-/// The first kCounterBytes are left alone.
 BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspaceNeeds& needs);
 
 /// The portable family's row_space: the rows of q one behind the other, every sequence from a multiple of 16 on. What

@@ -4,6 +4,7 @@
 #include "cuda/expected_work.hpp"
 #include "cuda/forward_params.hpp"
 #include "cuda/kernel_text.hpp"
+#include "cuda/portable_backward.hpp"
 #include "cuda/tensor_map.hpp"
 
 #include <fmt/format.h>
@@ -27,12 +28,13 @@ using kernels::BackwardPipeline;
 using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
 
-/// Everything but a V whose keys are neighbours, and the gradients that have one value for many entries: those have an
-/// owner each in the portable family.
-constexpr Set<Feature> kAllFeatures{Feature::lse,   Feature::bias,       Feature::alibi,          Feature::soft_cap,
-                                    Feature::sink,  Feature::dropout,    Feature::randval,        Feature::bool_mask,
-                                    Feature::d_lse, Feature::block_mask, Feature::logical_lengths};
-constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink, Feature::d_lse};
+/// Everything but a V whose keys are neighbours, and dSlopes, which need an owner of every row of dQ. dBias and dSink
+/// come from kernels of the portable family behind these.
+constexpr Set<Feature> kAllFeatures{Feature::lse,   Feature::bias,       Feature::alibi,           Feature::soft_cap,
+                                    Feature::sink,  Feature::dropout,    Feature::randval,         Feature::bool_mask,
+                                    Feature::d_lse, Feature::block_mask, Feature::logical_lengths, Feature::dbias,
+                                    Feature::dsink};
+constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink, Feature::d_lse, Feature::dsink};
 
 /// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros. dQ is summed in f32 whatever
 /// dq_accumulation allows.
@@ -56,7 +58,7 @@ constexpr BackwardSignature lean(BackwardSignature s) {
 }
 /// Every mask by coordinates and every length, nothing that changes scores.
 constexpr BackwardSignature masks_and_lengths(BackwardSignature s) {
-  s.features = {Feature::lse, Feature::sink, Feature::d_lse, Feature::logical_lengths};
+  s.features = {Feature::lse, Feature::sink, Feature::d_lse, Feature::logical_lengths, Feature::dsink};
   return s;
 }
 
@@ -214,12 +216,22 @@ class HopperBackward final : public CudaBackwardKernel {
           }
           list.push_back(step("dQ", HopperBackwardPart::after, 0));
           if (count > 1) list.push_back(step("dK and dV", HopperBackwardPart::parts, 0));
+          for (Step& each : portable_backward_steps(shared_gradients(problem, device), portable_arch(device)))
+            list.push_back(std::move(each));
           return list;
         },
         hopper_backward_choice(line_, problem).config);
   }
 
  private:
+  static PortableBackwardConfigs shared_gradients(const Problem& problem, const Device& device) {
+    return {problem, device.max_shared_memory, PortableGradients::shared};
+  }
+  /// Theirs, behind that of the other gradients.
+  static BackwardWorkspace workspace_behind(const Problem& problem, const BackwardWorkspace& others) {
+    return divide_workspace(problem, {.begin = others.bytes, .row_space = packed_row_space(problem)});
+  }
+
   template <class Config>
   HopperBackwardTiles tiles(const Problem& problem, const Config& config, int multiprocessors) const {
     const int told = line_.choice.parts;
@@ -228,9 +240,11 @@ class HopperBackward final : public CudaBackwardKernel {
   }
 
   BackwardWorkspace workspace(const Problem& problem) const override {
-    return std::visit(
-        [&](const auto& c) { return tiles(problem, c, state().device.multiprocessors).workspace(problem); },
-        line_.choice.config);
+    BackwardWorkspace own =
+        std::visit([&](const auto& c) { return tiles(problem, c, state().device.multiprocessors).workspace(problem); },
+                   line_.choice.config);
+    if (problem.dbias() || problem.dsink()) own.bytes = workspace_behind(problem, own).bytes;
+    return own;
   }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
@@ -280,11 +294,17 @@ class HopperBackward final : public CudaBackwardKernel {
     compiled.kernels.at(1)->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                                    stream, main);
     compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
-    if (p.parts == 1) return;
-    constexpr std::int64_t kGradients = 2;  // dK and dV
-    compiled.kernels.at(3)->launch(
-        device, static_cast<unsigned>(p.key_space / kernels::kSumKeys * problem.heads_k() * kGradients), kRowThreads,
-        stream, rows);
+    std::size_t launched = 3;
+    if (p.parts > 1) {
+      constexpr std::int64_t kGradients = 2;  // dK and dV
+      compiled.kernels.at(launched++)
+          ->launch(device, static_cast<unsigned>(p.key_space / kernels::kSumKeys * problem.heads_k() * kGradients),
+                   kRowThreads, stream, rows);
+    }
+    if (!problem.dbias() && !problem.dsink()) return;
+    launch_portable_backward(shared_gradients(problem, state().device), call,
+                             workspace_behind(problem, division.workspace(problem)),
+                             std::span(compiled.kernels).subspan(launched), device);
   }
 
   HopperBackwardLine line_;

@@ -135,12 +135,7 @@ class PortableBackward final : public CudaBackwardKernel {
   }
 
   std::vector<Step> steps(const Problem& problem, const Device& device) const override {
-    std::vector<Step> list;
-    for (const PortableBackwardConfig& config : PortableBackwardConfigs(problem, device.max_shared_memory))
-      list.push_back({std::string(purpose(config.part)),
-                      {kernel_source(config), has_state() ? state().portable_arch() : "sm_" + std::to_string(device.sm),
-                       config.shared_bytes()}});
-    return list;
+    return portable_backward_steps(PortableBackwardConfigs(problem, device.max_shared_memory), portable_arch(device));
   }
 
  private:
@@ -157,17 +152,7 @@ class PortableBackward final : public CudaBackwardKernel {
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
     const PortableBackwardConfigs configs(call.problem, max_shared_bytes());
-    kernels::BackwardParams p = backward_params(call, workspace(call.problem, configs));
-    void* parameters[] = {&p};
-    std::size_t step = 0;
-    for (const PortableBackwardConfig& config : configs) {
-      const LoadedKernel& kernel = *compiled.kernels.at(step++);
-      const std::int64_t count = portable_backward_blocks(config, call.problem, p);
-      if (count == 0) continue;
-      kernel.launch(device,
-                    static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max())),
-                    static_cast<unsigned>(config.threads()), static_cast<CUstream>(call.stream), parameters);
-    }
+    launch_portable_backward(configs, call, workspace(call.problem, configs), compiled.kernels, device);
   }
 };
 
@@ -204,7 +189,32 @@ std::int64_t portable_backward_blocks(const PortableBackwardConfig& c, const Pro
   return 0;
 }
 
-PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes) {
+std::vector<CudaBackwardKernel::Step> portable_backward_steps(const PortableBackwardConfigs& configs,
+                                                              const std::string& arch) {
+  std::vector<CudaBackwardKernel::Step> list;
+  for (const PortableBackwardConfig& config : configs)
+    list.push_back({std::string(purpose(config.part)), {kernel_source(config), arch, config.shared_bytes()}});
+  return list;
+}
+
+void launch_portable_backward(const PortableBackwardConfigs& configs, const dispatch::BackwardCall& call,
+                              const BackwardWorkspace& workspace,
+                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device) {
+  kernels::BackwardParams p = backward_params(call, workspace);
+  void* parameters[] = {&p};
+  auto kernel = kernels.begin();
+  for (const PortableBackwardConfig& config : configs) {
+    const LoadedKernel& step = **kernel++;
+    const std::int64_t count = portable_backward_blocks(config, call.problem, p);
+    if (count == 0) continue;
+    step.launch(device, static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max())),
+                static_cast<unsigned>(config.threads()), static_cast<CUstream>(call.stream), parameters);
+  }
+}
+
+PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes,
+                                                 PortableGradients which) {
+  if (which == PortableGradients::shared && !problem.dbias() && !problem.dsink()) return;
   const kernels::ForwardFeatures features = features_of(problem);
   const BackwardTypes types{.type = product_type(problem),
                             .input = element_of(problem.type()),
@@ -220,18 +230,20 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max
     list_[count_++] = config;
   };
   add(BackwardPart::rows);
-  if (adds_up_dq(problem) && kernels::computed_together(types, features, max_shared_bytes)) {
-    list_.front().d = kernels::head_tile(types.d);
-    add(BackwardPart::together);
-    add(BackwardPart::gather);
-  } else {
-    if (kernels::keys_and_values_together(types, features)) {
-      add(BackwardPart::keys_values);
+  if (which == PortableGradients::all) {
+    if (adds_up_dq(problem) && kernels::computed_together(types, features, max_shared_bytes)) {
+      list_.front().d = kernels::head_tile(types.d);
+      add(BackwardPart::together);
+      add(BackwardPart::gather);
     } else {
-      add(BackwardPart::values);
-      add(BackwardPart::keys);
+      if (kernels::keys_and_values_together(types, features)) {
+        add(BackwardPart::keys_values);
+      } else {
+        add(BackwardPart::values);
+        add(BackwardPart::keys);
+      }
+      add(BackwardPart::queries);
     }
-    add(BackwardPart::queries);
   }
   if (problem.dbias()) add(BackwardPart::bias);
   if (problem.dsink() || problem.dslopes()) add(BackwardPart::sums);

@@ -10,10 +10,17 @@ namespace heed::cuda {
 
 std::span<const dispatch::BackwardKernelSpec> portable_backward_specs();
 
+/// Which gradients the kernels are for.
+enum class PortableGradients {
+  all,
+  shared,  ///< dBias and dSink alone, which have one value for many entries: where another family computes the others
+};
+
 /// The kernels of a problem in the order they run in, on a GPU whose blocks may have so much shared memory.
 class PortableBackwardConfigs {
  public:
-  PortableBackwardConfigs(const Problem& problem, int max_shared_bytes);
+  PortableBackwardConfigs(const Problem& problem, int max_shared_bytes,
+                          PortableGradients which = PortableGradients::all);
 
   const kernels::PortableBackwardConfig* begin() const { return list_.data(); }
   const kernels::PortableBackwardConfig* end() const { return list_.data() + count_; }
@@ -30,6 +37,13 @@ class PortableBackwardConfigs {
 /// The thread blocks that one of them has work for. Sets p's schedule.
 std::int64_t portable_backward_blocks(const kernels::PortableBackwardConfig& config, const Problem& problem,
                                       kernels::BackwardParams& p);
+
+/// Their steps, compiled for `arch`, and their launches: a kernel for each.
+std::vector<CudaBackwardKernel::Step> portable_backward_steps(const PortableBackwardConfigs& configs,
+                                                              const std::string& arch);
+void launch_portable_backward(const PortableBackwardConfigs& configs, const dispatch::BackwardCall& call,
+                              const BackwardWorkspace& workspace,
+                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device);
 
 std::shared_ptr<const dispatch::BackwardKernel> make_portable_backward(const dispatch::BackwardKernelSpec& spec,
                                                                        std::shared_ptr<EngineState> state);

@@ -158,5 +158,21 @@ TEST(HopperBackwardParts, are_made_where_tiles_are_too_few) {
   EXPECT_EQ(launches(one_head, "parts:2").at(1), "dK and dV of 2 parts of each group, and the sum of dQ");
 }
 
+TEST(HopperBackwardShared, gradients_have_launches_of_their_own_behind_the_others) {
+  const std::vector<std::string> plain = launches(problem(64));
+  const auto behind = [&](const Problem& of) {
+    std::vector<std::string> list = launches(of);
+    EXPECT_EQ(std::vector(list.begin(), list.begin() + 3), plain);
+    list.erase(list.begin(), list.begin() + 3);
+    return list;
+  };
+  const BiasSpec bias{f16, {.head = true, .query = true}};
+  EXPECT_THAT(behind(problem(64).bias(bias)), testing::IsEmpty());
+  EXPECT_THAT(behind(problem(64).bias(bias).dbias(f16)), testing::ElementsAre("LSE and D of rows", "dBias"));
+  EXPECT_THAT(behind(problem(64).sink(true).dsink(true)), testing::ElementsAre("LSE and D of rows", "sums over rows"));
+  EXPECT_THAT(behind(problem(64).bias(bias).dbias(f16).sink(true).dsink(true)),
+              testing::ElementsAre("LSE and D of rows", "dBias", "sums over rows"));
+}
+
 }  // namespace
 }  // namespace heed::cuda

@@ -87,6 +87,9 @@ TEST(BackwardWorkspace, leaves_the_counters_alone_and_has_room_for_every_row) {
   EXPECT_EQ(plain.bytes, plain.row_lse + 2 * 8 * 224 * 4);
   const Problem with_sink = problem().sink(true).dsink(true);
   EXPECT_EQ(divide_workspace(with_sink, {.row_space = 224}).bytes, plain.row_lse + 4 * 8 * 224 * 4);
+  const BackwardWorkspace behind = divide_workspace(problem(), {.begin = plain.bytes, .row_space = 224});
+  EXPECT_GE(behind.row_lse, plain.bytes);
+  EXPECT_EQ(behind.bytes - behind.row_lse, plain.bytes - plain.row_lse);
   EXPECT_EQ(packed_row_space(problem().mode(Mode::group).total_rows(333, 444)), 320 + 2 * 16);
   for (const std::size_t at : {plain.row_lse, plain.row_dot, plain.row_part, plain.dq_sum, plain.turns})
     EXPECT_EQ(at % 256, 0u);
