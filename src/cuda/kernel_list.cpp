@@ -85,7 +85,8 @@ void add_features(std::vector<Problem>& list, const std::vector<Problem>& plain)
   add_changed(list, plain, [&](Problem p) { return p.bias(BiasSpec{p.type(), bias32.shape}); });
   add_changed(list, plain, [](Problem p) { return p.dropout(0.1); });
   add_changed(list, plain, [](Problem p) { return p.bool_mask(Broadcast{.query = true}); });
-  add_changed(list, plain, [](Problem p) { return p.block_mask(BlockMaskSpec{64, 64, {.query = true}}); });
+  for (const std::int64_t block : {64, 128})
+    add_changed(list, plain, [=](Problem p) { return p.block_mask(BlockMaskSpec{block, block, {.query = true}}); });
   add_changed(list, plain, [](Problem p) { return p.scale(-1); });
   add_changed(list, plain, [&](Problem p) {
     return p.mask(Mask::window(1024, 0, 4)).alibi(Alibi::per_head).bias(bias32).dropout(0.1).soft_cap(30).sink(true);

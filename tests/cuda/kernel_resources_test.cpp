@@ -101,6 +101,15 @@ std::vector<ListedKernel> listed(std::string_view profile, int sm, bool portable
   return list;
 }
 
+TEST(KernelList, has_a_source_of_every_line) {
+  std::set<std::string> listed;
+  for (const ListedKernel& kernel : one_source_of_each(90)) listed.insert(kernel.kernel);
+  for (const HopperLine& line : hopper_lines())
+    EXPECT_TRUE(listed.contains("cuda/sm_90/" + std::string(line.spec.stem))) << line.spec.stem;
+  for (const HopperBackwardLine& line : hopper_backward_lines())
+    EXPECT_TRUE(listed.contains("cuda/sm_90/" + std::string(line.spec.stem))) << line.spec.stem;
+}
+
 TEST(KernelResources, every_line_of_the_tables_has_a_kernel_with_what_it_needs) {
   for (const int sm : {80, 90}) {
     if (scale() == "small" && sm == 90) continue;
