@@ -66,15 +66,15 @@ struct WideBarriers {
   }
 };
 
-/// Adds every so many-th share of dQ to the sum in global memory. One thread.
+/// Adds every second or third share of dQ, from the adder-th on, to the sum in global memory. One thread.
 template <HopperWideBackwardConfig C>
 HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar, const volatile KeyTile* works, u32 base,
                              u32 adder) {
   constexpr int kPanelFloats = 64 * 64;
   const u64 keep = keep_in_l2();
   const i64 blocks_of_head = p.row_space / C.tile_q;
-  u32 number = 0;       // of blocks so far, of all tiles
-  u32 mine = adder;     // the next share of this thread
+  u32 number = 0;    // of blocks so far, of all tiles
+  u32 mine = adder;  // the next share of this thread
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
     mbarrier_wait(bar.k_full, tile_count & 1);

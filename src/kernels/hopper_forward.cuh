@@ -636,7 +636,9 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       if (C.turns == Turns::softmax) barrier_arrive(next_turn, 256);
       if (C.lazy_maximum) {
         if (lazy && __builtin_expect(softmax.stale(), 0)) {
-          scores_of_warp<C, T>(s, base + (kWgs == 4 && F.own_lengths ? fresh(slot) : slot) * C.q_bytes() + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
+          // Where registers are short the address of Q is not kept through the loop.
+          const u32 q_at = base + (kWgs == 4 && F.own_lengths ? fresh(slot) : slot) * C.q_bytes();
+          scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
           bias.fetch(p, rows, block * kN, sequence.s_k, lane);
           prepare_scores(block, false);
           softmax.look(s, c, false, true);
