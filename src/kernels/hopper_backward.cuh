@@ -229,16 +229,17 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     wgmma_commit();
   };
 
+  // Rows behind a sequence's last one are zeroed in both at once: a branch between S and dP would cost every block.
   auto wait_q = [&](int block) __attribute__((always_inline)) {
     mbarrier_wait(bar.q_full + 8 * stage, phase);
     const int rows = sequence.s_q - block * kM;
-    if (F.own_lengths && rows < kM) zero_rows<C>(base + C.q_at() + stage * C.q_bytes(), rows, kM);
+    if (F.own_lengths && rows < kM) {
+      mbarrier_wait(bar.o_full + 8 * stage, phase);
+      zero_rows<C>(base + C.q_at() + stage * C.q_bytes(), rows, kM);
+      zero_rows<C>(base + C.o_at() + stage * C.q_bytes(), rows, kM);
+    }
   };
-  auto wait_o = [&](int block) __attribute__((always_inline)) {
-    mbarrier_wait(bar.o_full + 8 * stage, phase);
-    const int rows = sequence.s_q - block * kM;
-    if (F.own_lengths && rows < kM) zero_rows<C>(base + C.o_at() + stage * C.q_bytes(), rows, kM);
-  };
+  auto wait_o = [&]() __attribute__((always_inline)) { mbarrier_wait(bar.o_full + 8 * stage, phase); };
 
   BlockEntries<F, T, kM> entries;
   auto fetch_entries = [&](int block, int head) __attribute__((always_inline)) {
@@ -319,7 +320,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       for (int i = 0; i < steps; ++i) {
         wait_q(step.block);
         issue_s(stage);
-        wait_o(step.block);
+        wait_o();
         issue_dp(stage);
         fetch_entries(step.block, step.head);
         wgmma_wait<1>(s);
@@ -346,7 +347,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       wait_q(step.block);
       issue_s(stage);
       wait_v();
-      wait_o(step.block);
+      wait_o();
       issue_dp(stage);
       fetch_entries(step.block, step.head);
       wgmma_wait<1>(s);
@@ -376,7 +377,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
           arrive(bar.ds_empty + 8 * stage);
           hand_over_dq(stage);
         }
-        wait_o(step.block);
+        wait_o();
         issue_dp(stage);
         fetch_entries(step.block, step.head);
         wgmma_wait<1>(s);
