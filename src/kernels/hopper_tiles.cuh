@@ -41,7 +41,8 @@ HEED_DEVICE bool hidden_by_block_mask(const ForwardParams& p, const TileWork& wo
   constexpr int kMostLooks = 16;
   const int first_row = work.row_tile * C.tile_rows(), last_row = min(first_row + C.tile_rows(), q.s_q) - 1;
   const int last_key = min((n + 1) * C.tile_k, q.s_k) - 1;
-  if (last_row < first_row || last_key < n * C.tile_k) return false;
+  // No tile (the math warpgroups ask for what comes behind the last one, too), no rows, or no keys: nothing to look at.
+  if (work.row_tile < 0 || last_row < first_row || last_key < n * C.tile_k) return false;
   const int row0 = first_row / p.block_q, rows = last_row / p.block_q - row0 + 1;
   const int key0 = n * C.tile_k / p.block_k, keys = last_key / p.block_k - key0 + 1;
   if (rows * keys > kMostLooks) return false;

@@ -30,14 +30,15 @@ using verify::Case;
 
 /// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors.
 template <auto C>
-void run(const Case& c, int blocks, int parts) {
+void run(const Case& c, int blocks, int parts, emulated::Fence fence) {
   static_assert(C.impossible() == nullptr);
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
   ASSERT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
   const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts};
   emulated::Workspace workspace(tiles.workspace(problem));
-  kernels::BackwardParams p = workspace.params_of(problem, buffers.backward_args());
+  emulated::FencedCopies copies(fence);
+  kernels::BackwardParams p = workspace.params_of(problem, copies.inputs(buffers.backward_args()));
   tiles.schedule(problem, p);
   p.section = 1;
   const auto map = [&](Operand which, const void* data, int box_rows) {
@@ -74,7 +75,7 @@ void run(const Case& c, int blocks, int parts) {
 }
 template <auto C>
 void expect_matches_oracle(const Case& c, int blocks, int parts = 1) {
-  emulated::for_each_timing(c.to_command(), [&] { run<C>(c, blocks, parts); });
+  emulated::for_each_timing(c.to_command(), [&](emulated::Fence fence) { run<C>(c, blocks, parts, fence); });
 }
 
 Case small(std::int64_t d, const Mask& mask) {

@@ -26,7 +26,7 @@ using verify::Buffers;
 using verify::Case;
 
 template <HopperConfig C>
-void run(const Case& c, int blocks) {
+void run(const Case& c, int blocks, emulated::Fence fence) {
   static_assert(C.impossible() == nullptr && C.cluster == 1 && !C.v_by_columns);
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
@@ -34,7 +34,8 @@ void run(const Case& c, int blocks) {
   features.packed = C.features.packed;  // not of the problem
   ASSERT_EQ(features, C.features) << "the test has another kernel than this case";
   const std::int64_t together = C.features.packed ? problem.heads_q() / problem.heads_k() : 1;
-  kernels::ForwardParams p = emulated::params_of(problem, buffers.args());
+  emulated::FencedCopies copies(fence);
+  kernels::ForwardParams p = emulated::params_of(problem, copies.inputs(buffers.args()));
   const auto map = [&](Operand which, const void* data, int box_rows) {
     return C.features.packed && (which == Operand::q || which == Operand::o)
                ? emulated::map_groups(problem, p, which, data, together, box_rows)
@@ -62,7 +63,7 @@ void run(const Case& c, int blocks) {
 
 template <HopperConfig C>
 void expect_matches_oracle(const Case& c, int blocks) {
-  emulated::for_each_timing(c.to_command(), [&] { run<C>(c, blocks); });
+  emulated::for_each_timing(c.to_command(), [&](emulated::Fence fence) { run<C>(c, blocks, fence); });
 }
 
 Case small(std::int64_t d, const Mask& mask) {
@@ -81,6 +82,7 @@ constexpr HopperConfig kD64{.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .
 constexpr HopperConfig kD64Wide{.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3};
 constexpr HopperConfig kD64Turns{
     .d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5, .turns = kernels::Turns::products};
+constexpr HopperConfig kD64Narrow{.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3};
 constexpr HopperConfig kD64Blocks{.d = 64, .d_v = 64, .tile_k = 128, .warpgroups = 2};
 constexpr HopperConfig kD128{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3};
 constexpr HopperConfig kD128Two{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 2};
@@ -153,7 +155,10 @@ TEST(EmulatedHopperForward, computes_masks_by_bits_and_dropout) {
   expect_matches_oracle<with(kD128, {.mask = MaskShape::right, .blocks = true})>(c, 2);
   c.d = c.d_v = 64, c.block_mask = BlockMaskSpec{128, 128, {.head = true, .query = true}};
   expect_matches_oracle<with(kD64Blocks, {.mask = MaskShape::right, .blocks = true})>(c, 2);
-  c.d = c.d_v = 256, c.bool_mask = Broadcast{.query = true};
+  c.s_q = {50}, c.s_k = {70}, c.mask = Mask::none(), c.block_mask = BlockMaskSpec{16, 16, {.query = true}};
+  expect_matches_oracle<with(kD64Narrow, {.blocks = true})>(c, 2);
+  c = small(256, Mask::causal());
+  c.block_mask = BlockMaskSpec{128, 128, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
   expect_matches_oracle<with(kD256, {.mask = MaskShape::right, .keep = true, .blocks = true})>(c, 2);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "emulated/async.hpp"
+#include "emulated/fenced.hpp"
 
 #include <heed/problem.hpp>
 
@@ -53,12 +54,13 @@ inline MappedTensor map_groups(const Problem& problem, const kernels::ForwardPar
           .steps = {1, strides.batch != 0 ? 1 : 0}};
 }
 
+/// body(which end of the inputs to fence)
 template <class Body>
 void for_each_timing(const std::string& what, const Body& body) {
   for (const Timing timing : {Timing::fast_copies, Timing::fast_products}) {
     SCOPED_TRACE(what + (timing == Timing::fast_copies ? ", fast copies" : ", fast products"));
     set_timing(timing);
-    body();
+    body(timing == Timing::fast_copies ? Fence::before : Fence::behind);
   }
 }
 

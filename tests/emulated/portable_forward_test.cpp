@@ -5,6 +5,7 @@
 
 #include "cuda/portable_forward.hpp"
 #include "cuda/tile_order.hpp"
+#include "emulated/fenced.hpp"
 #include "emulated/params.hpp"
 #include "verify/judge.hpp"
 
@@ -28,12 +29,12 @@ constexpr PortableConfig config(Element type, int d, int d_v, int row_bytes, con
 
 /// Runs the kernel that the engine would take for this case, and judges what it leaves.
 template <PortableConfig C>
-void expect_matches_oracle(const Case& c) {
-  SCOPED_TRACE(c.to_command());
+void run(const Case& c, emulated::Fence fence) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
   ASSERT_EQ(cuda::portable_config(problem, kSharedMemory), C) << "the test has another kernel than this case";
-  kernels::ForwardParams p = emulated::params_of(problem, buffers.args());
+  emulated::FencedCopies copies(fence);
+  kernels::ForwardParams p = emulated::params_of(problem, copies.inputs(buffers.args()));
   p.row_tiles = static_cast<int>((problem.s_q() + C.tile_q() - 1) / C.tile_q());
   p.section = cuda::tile_order(problem, p.row_tiles).section;
   emulated::begin_shared_memory(C.shared_bytes(), C.threads());
@@ -41,6 +42,11 @@ void expect_matches_oracle(const Case& c) {
                    [&] { kernels::portable_forward<C>(p); });
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
+}
+template <PortableConfig C>
+void expect_matches_oracle(const Case& c) {
+  SCOPED_TRACE(c.to_command());
+  for (const emulated::Fence fence : {emulated::Fence::before, emulated::Fence::behind}) run<C>(c, fence);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {
