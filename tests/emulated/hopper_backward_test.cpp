@@ -112,6 +112,23 @@ TEST(EmulatedHopperBackward, d128_in_step_has_the_right_gradients_of_sequences_w
   expect_matches_oracle<with(kConfig, {.own_lengths = true})>(c, 2);
 }
 
+TEST(EmulatedHopperBackward, features_have_the_right_gradients) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead};
+  Case c = small(64, Mask::causal());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
+  c.soft_cap = 20, c.p_drop = 0.2;
+  expect_matches_oracle<with(kD64, {.mask = MaskShape::right,
+                                    .keep = true,
+                                    .soft_cap = true,
+                                    .bias = kernels::BiasType::as_input,
+                                    .dropout = true})>(c, 2);
+  constexpr HopperBackwardConfig kD128{.d = 128, .tile_q = 32};
+  c = small(128, Mask::none());
+  c.alibi = Alibi::per_head, c.bias = BiasSpec{f32, {.query = true}};
+  c.block_mask = BlockMaskSpec{16, 16, {.query = true}};
+  expect_matches_oracle<with(kD128, {.blocks = true, .bias = kernels::BiasType::f32, .alibi = true})>(c, 2);
+}
+
 TEST(EmulatedHopperBackward, d192_in_order_has_the_right_gradients) {
   constexpr HopperWideBackwardConfig kConfig{.d = 192, .ordered = true};
   Case c = small(192, Mask::none());
