@@ -270,6 +270,8 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
       break;
     }
   }
+  // With one stage a loop over a block's steps takes a few registers too many beside a bias and lengths.
+  if (part == BackwardPart::keys_values && !wide && width > 64 && many && c.stages == 1) c.block = c.step = 16;
   return c;
 }
 

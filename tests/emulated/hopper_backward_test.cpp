@@ -9,6 +9,7 @@
 #include "cuda/hopper_backward.hpp"
 #include "emulated/hopper_maps.hpp"
 #include "emulated/params.hpp"
+#include "emulated/varied.hpp"
 #include "verify/judge.hpp"
 
 #include <gtest/gtest.h>
@@ -30,14 +31,14 @@ using verify::Case;
 
 /// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors.
 template <auto C>
-void run(const Case& c, int blocks, int parts, emulated::Fence fence) {
+void run(const Case& c, int blocks, int parts, verify::Fence fence) {
   static_assert(C.impossible() == nullptr);
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
   ASSERT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
   const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts};
   emulated::Workspace workspace(tiles.workspace(problem));
-  emulated::FencedCopies copies(fence);
+  verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   kernels::BackwardParams p = workspace.params_of(problem, copies.inputs(buffers.backward_args()));
   tiles.schedule(problem, p);
   p.section = 1;
@@ -75,7 +76,14 @@ void run(const Case& c, int blocks, int parts, emulated::Fence fence) {
 }
 template <auto C>
 void expect_matches_oracle(const Case& c, int blocks, int parts = 1) {
-  emulated::for_each_timing(c.to_command(), [&](emulated::Fence fence) { run<C>(c, blocks, parts, fence); });
+  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) { run<C>(c, blocks, parts, fence); });
+}
+
+/// In other sizes, too.
+template <auto C>
+void expect_kind_matches_oracle(const Case& c, int most_blocks = 3) {
+  for (int n = 0; n < emulated::varied_cases(); ++n)
+    expect_matches_oracle<C>(emulated::varied(c, n), 1 + n % most_blocks);
 }
 
 Case small(std::int64_t d, const Mask& mask) {
@@ -127,6 +135,26 @@ TEST(EmulatedHopperBackward, features_have_the_right_gradients) {
   c.alibi = Alibi::per_head, c.bias = BiasSpec{f32, {.query = true}};
   c.block_mask = BlockMaskSpec{16, 16, {.query = true}};
   expect_matches_oracle<with(kD128, {.blocks = true, .bias = kernels::BiasType::f32, .alibi = true})>(c, 2);
+}
+
+TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128}, kD128{.d = 128, .tile_q = 64};
+  constexpr HopperWideBackwardConfig kD256{.d = 256}, kD256Ordered{.d = 256, .ordered = true};
+  Case c = small(64, Mask::window(90, 0));
+  c.mode = Mode::group;
+  expect_kind_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c);
+  c = small(128, Mask::none());
+  c.mode = Mode::group;
+  expect_kind_matches_oracle<with(kD128, {.own_lengths = true})>(c);
+  c = small(128, Mask::causal());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right, .bias = kernels::BiasType::as_input})>(c);
+  c = small(256, Mask::causal());
+  c.q_eff_lens = {1}, c.kv_eff_lens = {1};
+  expect_kind_matches_oracle<with(kD256, {.mask = MaskShape::right, .own_lengths = true})>(c);
+  c = small(256, Mask::causal());
+  c.deterministic = true;
+  expect_kind_matches_oracle<with(kD256Ordered, kCausal)>(c, 1);
 }
 
 TEST(EmulatedHopperBackward, d192_in_order_has_the_right_gradients) {

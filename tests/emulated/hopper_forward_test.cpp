@@ -8,6 +8,7 @@
 #include "cuda/tile_order.hpp"
 #include "emulated/hopper_maps.hpp"
 #include "emulated/params.hpp"
+#include "emulated/varied.hpp"
 
 #include "verify/judge.hpp"
 
@@ -26,7 +27,7 @@ using verify::Buffers;
 using verify::Case;
 
 template <HopperConfig C>
-void run(const Case& c, int blocks, emulated::Fence fence) {
+void run(const Case& c, int blocks, verify::Fence fence) {
   static_assert(C.impossible() == nullptr && C.cluster == 1 && !C.v_by_columns);
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
@@ -34,7 +35,7 @@ void run(const Case& c, int blocks, emulated::Fence fence) {
   features.packed = C.features.packed;  // not of the problem
   ASSERT_EQ(features, C.features) << "the test has another kernel than this case";
   const std::int64_t together = C.features.packed ? problem.heads_q() / problem.heads_k() : 1;
-  emulated::FencedCopies copies(fence);
+  verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   kernels::ForwardParams p = emulated::params_of(problem, copies.inputs(buffers.args()));
   const auto map = [&](Operand which, const void* data, int box_rows) {
     return C.features.packed && (which == Operand::q || which == Operand::o)
@@ -63,7 +64,13 @@ void run(const Case& c, int blocks, emulated::Fence fence) {
 
 template <HopperConfig C>
 void expect_matches_oracle(const Case& c, int blocks) {
-  emulated::for_each_timing(c.to_command(), [&](emulated::Fence fence) { run<C>(c, blocks, fence); });
+  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) { run<C>(c, blocks, fence); });
+}
+
+/// In other sizes, too.
+template <HopperConfig C>
+void expect_kind_matches_oracle(const Case& c) {
+  for (int n = 0; n < emulated::varied_cases(); ++n) expect_matches_oracle<C>(emulated::varied(c, n), 1 + n % 3);
 }
 
 Case small(std::int64_t d, const Mask& mask) {
@@ -160,6 +167,37 @@ TEST(EmulatedHopperForward, computes_masks_by_bits_and_dropout) {
   c = small(256, Mask::causal());
   c.block_mask = BlockMaskSpec{128, 128, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
   expect_matches_oracle<with(kD256, {.mask = MaskShape::right, .keep = true, .blocks = true})>(c, 2);
+}
+
+TEST(EmulatedHopperForward, computes_every_size_of_windows_and_lengths) {
+  Case c = small(64, Mask::none());
+  c.mode = Mode::group;
+  expect_kind_matches_oracle<with(kD64Turns, {.own_lengths = true})>(c);
+  c.mask = Mask::causal();
+  expect_kind_matches_oracle<with(kD64Turns, {.mask = MaskShape::right, .own_lengths = true})>(c);
+  c.mask = Mask::window(90, 0);
+  expect_kind_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c);
+  c = small(128, Mask::window(90, 0));
+  expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::window})>(c);
+  c.mask = Mask::causal(), c.kv_eff_lens = {1};
+  expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right, .own_lengths = true})>(c);
+}
+
+TEST(EmulatedHopperForward, computes_every_size_of_masks_and_biases) {
+  Case c = small(64, Mask::causal());
+  c.block_mask = BlockMaskSpec{64, 64, {.head = true, .query = true}};
+  expect_kind_matches_oracle<with(kD64Narrow, {.mask = MaskShape::right, .blocks = true})>(c);
+  c.mask = Mask::none(), c.mode = Mode::group;
+  expect_kind_matches_oracle<with(kD64Blocks, {.own_lengths = true, .blocks = true})>(c);
+  c = small(64, Mask::none());
+  c.bool_mask = Broadcast{.batch = true, .query = true};
+  expect_kind_matches_oracle<with(kD64Wide, {.keep = true})>(c);
+  c = small(128, Mask::causal());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right, .bias = kernels::BiasType::as_input})>(c);
+  c = small(256, Mask::none());
+  c.bool_mask = Broadcast{.query = true}, c.block_mask = BlockMaskSpec{64, 64, {.query = true}};
+  expect_kind_matches_oracle<with(kD256, {.keep = true, .blocks = true})>(c);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "emulated/async.hpp"
-#include "emulated/fenced.hpp"
+#include "verify/fenced_copies.hpp"
 
 #include <heed/problem.hpp>
 
@@ -60,7 +60,7 @@ void for_each_timing(const std::string& what, const Body& body) {
   for (const Timing timing : {Timing::fast_copies, Timing::fast_products}) {
     SCOPED_TRACE(what + (timing == Timing::fast_copies ? ", fast copies" : ", fast products"));
     set_timing(timing);
-    body(timing == Timing::fast_copies ? Fence::before : Fence::behind);
+    body(timing == Timing::fast_copies ? verify::Fence::before : verify::Fence::behind);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "cuda/backward_params.hpp"
 #include "cuda/forward_params.hpp"
+#include "verify/fenced_copies.hpp"
 
 #include <heed/executor.hpp>
 
@@ -13,6 +14,9 @@
 #include <vector>
 
 namespace heed::emulated {
+
+/// What TMA and copies of sixteen bytes ask of a tensor's first element.
+inline constexpr std::size_t kFenceAlignment = 16;
 
 inline kernels::ForwardParams params_of(const Problem& problem, const ForwardArgs& args) {
   SerialExecutor executor;

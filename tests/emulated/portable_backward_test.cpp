@@ -9,7 +9,6 @@
 #include "device/portable_backward_together.cuh"
 
 #include "cuda/portable_backward.hpp"
-#include "emulated/fenced.hpp"
 #include "emulated/params.hpp"
 #include "verify/judge.hpp"
 
@@ -70,7 +69,7 @@ void run_part(const Problem& problem, kernels::BackwardParams& p) {
 }
 
 template <PortableBackwardConfig... C>
-void run(const Case& c, emulated::Fence fence) {
+void run(const Case& c, verify::Fence fence) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
   const cuda::PortableBackwardConfigs configs(problem, kSharedMemory);
@@ -79,7 +78,7 @@ void run(const Case& c, emulated::Fence fence) {
   const std::int64_t rows = cuda::packed_row_space(problem);
   emulated::Workspace workspace(cuda::divide_workspace(
       problem, {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()}));
-  emulated::FencedCopies copies(fence);
+  verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   kernels::BackwardParams p = workspace.params_of(problem, copies.inputs(buffers.backward_args()));
   (run_part<C>(problem, p), ...);
   const verify::Verdict verdict = verify::judge(buffers);
@@ -88,7 +87,7 @@ void run(const Case& c, emulated::Fence fence) {
 template <PortableBackwardConfig... C>
 void expect_matches_oracle(const Case& c) {
   SCOPED_TRACE(c.to_command());
-  for (const emulated::Fence fence : {emulated::Fence::before, emulated::Fence::behind}) run<C...>(c, fence);
+  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C...>(c, fence);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {

@@ -5,7 +5,6 @@
 
 #include "cuda/portable_forward.hpp"
 #include "cuda/tile_order.hpp"
-#include "emulated/fenced.hpp"
 #include "emulated/params.hpp"
 #include "verify/judge.hpp"
 
@@ -29,11 +28,11 @@ constexpr PortableConfig config(Element type, int d, int d_v, int row_bytes, con
 
 /// Runs the kernel that the engine would take for this case, and judges what it leaves.
 template <PortableConfig C>
-void run(const Case& c, emulated::Fence fence) {
+void run(const Case& c, verify::Fence fence) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
   ASSERT_EQ(cuda::portable_config(problem, kSharedMemory), C) << "the test has another kernel than this case";
-  emulated::FencedCopies copies(fence);
+  verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   kernels::ForwardParams p = emulated::params_of(problem, copies.inputs(buffers.args()));
   p.row_tiles = static_cast<int>((problem.s_q() + C.tile_q() - 1) / C.tile_q());
   p.section = cuda::tile_order(problem, p.row_tiles).section;
@@ -46,7 +45,7 @@ void run(const Case& c, emulated::Fence fence) {
 template <PortableConfig C>
 void expect_matches_oracle(const Case& c) {
   SCOPED_TRACE(c.to_command());
-  for (const emulated::Fence fence : {emulated::Fence::before, emulated::Fence::behind}) run<C>(c, fence);
+  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C>(c, fence);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {

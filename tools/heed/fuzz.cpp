@@ -6,6 +6,8 @@
 #include "heed/engines.hpp"
 #include "heed/prepared.hpp"
 #include "heed/terminal.hpp"
+#include "verify/buffers.hpp"
+#include "verify/fenced_copies.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
 #include <unistd.h>
 
@@ -56,13 +59,23 @@ void catch_crashes() {
   }
 }
 
+/// The same with every input at a page that nobody may touch, before it or behind it: a read outside of it crashes.
+template <class Args>
+auto with_fences(std::function<void(const verify::Buffers&, const Args&)> run) {
+  return [run = std::move(run)](const verify::Buffers& buffers, const Args& args) {
+    verify::FencedCopies copies(buffers.get_case().seed % 2 == 0 ? verify::Fence::before : verify::Fence::behind);
+    run(buffers, copies.inputs(args));
+  };
+}
+
 }  // namespace
 
 int run_fuzz(const Words& words) {
   Arguments arguments(
       "heed fuzz",
       "Random problems over the whole feature space, each compared with the oracle. A failure is shrunk\n"
-      "to a small problem and printed as the 'heed fwd' or 'heed bwd' line that reproduces it.");
+      "to a small problem and printed as the 'heed fwd' or 'heed bwd' line that reproduces it. Inputs of\n"
+      "the CPU engine lie at pages that nobody may touch: a read outside of them is a crash.");
   arguments.group("What to run");
   arguments.option("op", "fwd", "fwd, or bwd: their gradients", {"fwd", "bwd"});
   arguments.option("seed", "1", "which stream of problems");
@@ -101,6 +114,10 @@ int run_fuzz(const Words& words) {
   options.jobs = static_cast<int>(arguments.integer("jobs", 0, kMostJobs));
   if (options.jobs == 0)
     options.jobs = engine == EngineChoice::cuda ? std::min(context->executor().concurrency(), kMostJobs) : 1;
+  if (engine == EngineChoice::cpu) {
+    target.forward = with_fences(target.forward);
+    target.backward = with_fences(target.backward);
+  }
   if (arguments.boolean("spoil")) {
     target.forward = [right = target.forward](const verify::Buffers& buffers, const ForwardArgs& args) {
       right(buffers, args);
