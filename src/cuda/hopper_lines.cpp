@@ -59,8 +59,7 @@ constexpr ForwardSignature for_wide_blocks(ForwardSignature s) {
                 Feature::soft_cap, Feature::dropout, Feature::bool_mask};
   return s;
 }
-/// As many sequences of their own lengths as there are: no mask or a causal one, so that all warpgroups have equal
-/// work.
+/// For sequences with their own lengths: no mask or a causal one, so that all warpgroups have equal work.
 constexpr ForwardSignature lengths(ForwardSignature s) {
   s = masks_and_lengths(s);
   s.masks = {MaskClass::none, MaskClass::causal};
@@ -103,7 +102,7 @@ constexpr std::array kLines{
         0),
     preferred(line("hopper_fwd_d64_256x64", masks_and_lengths(signature(dims(8, 64), dims(8, 64))),
                    {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 4, .k_stages = 5, .v_stages = 5},
-                   "4 free warpgroups, for masks and lengths", 3),
+                   "4 free warpgroups, for windows", 3),
               1),
     preferred(line("hopper_fwd_d64_192x96", for_wide_blocks(signature(dims(8, 64), dims(8, 64))),
                    {.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3}, "3 free warpgroups, wide blocks", 2),
