@@ -24,6 +24,13 @@ PASSES = ("forward", "backward")
 BLOCK = 128  # of the block mask
 
 
+def half_of_blocks(count, device):
+    """count x count of them, the first one among those that are seen."""
+    mask = torch.rand(1, 1, count, count, device=device) < 0.5
+    mask[..., 0, 0] = True
+    return mask
+
+
 class Row:
     """One problem: its tensors, what heed is told, and how many pairs are seen."""
 
@@ -49,7 +56,7 @@ class Row:
         make["mask"] = lambda: torch.rand(1, 1, s, s, device=device) < 0.9
         make["alibi_slopes"] = lambda: torch.linspace(0.01, 0.5, h, device=device)
         make["sink"] = lambda: torch.randn(h, device=device)
-        make["block_mask"] = lambda: (torch.rand(1, 1, -(-s // BLOCK), -(-s // BLOCK), device=device) < 0.5, BLOCK, BLOCK)
+        make["block_mask"] = lambda: (half_of_blocks(-(-s // BLOCK), device), BLOCK, BLOCK)
         for key, tensor in make.items():
             if self.options.get(key) is True:
                 self.options[key] = tensor()
@@ -60,7 +67,7 @@ class Row:
 
     def seen(self, s):
         if "block_mask" in self.options:
-            return int(self.options["block_mask"][0].sum()) * BLOCK * BLOCK
+            return int(self.options["block_mask"][0].sum()) * min(BLOCK, s) ** 2
         if "window" in self.options:
             return sum(min(i + 1, self.options["window"][0] + 1) for i in range(s))
         return s * (s + 1) // 2 if self.options.get("causal") else s * s
