@@ -40,18 +40,24 @@ struct Groups {
       for (const Work& work : closed.front()) work();
   }
 };
-struct Block {
+Timing timing = Timing::fast_copies;
+
+}  // namespace
+
+struct AsyncWork {
   std::map<std::uint32_t, Mbarrier> mbarriers;
   std::vector<Work> copies;  ///< to shared memory, under way
   std::map<int, Groups> stores, products;
   std::mt19937 random{11};
 };
-Block state;
-Timing timing = Timing::fast_copies;
+
+namespace {
+
+std::shared_ptr<AsyncWork> state;  // of the block that runs
 
 Mbarrier& at(std::uint32_t barrier) {
-  const auto found = state.mbarriers.find(barrier);
-  if (found == state.mbarriers.end()) throw std::logic_error("an mbarrier that nobody has made");
+  const auto found = state->mbarriers.find(barrier);
+  if (found == state->mbarriers.end()) throw std::logic_error("an mbarrier that nobody has made");
   return found->second;
 }
 void bytes_have_come(std::uint32_t barrier, std::int64_t bytes) {
@@ -94,15 +100,15 @@ void for_each_element(const Map& map, std::uint32_t shared, const Coordinates& a
 
 }  // namespace
 
-void mbarrier_init(std::uint32_t barrier, int arrivals) { state.mbarriers[barrier] = {arrivals, arrivals}; }
+void mbarrier_init(std::uint32_t barrier, int arrivals) { state->mbarriers[barrier] = {arrivals, arrivals}; }
 void mbarrier_arrive(std::uint32_t barrier, std::int64_t expected_bytes) {
   Mbarrier& here = at(barrier);
   here.bytes += expected_bytes;
   if (--here.missing < 0) throw std::logic_error("more arrivals at an mbarrier than it was made for");
   here.end_phase_if_complete();
   // What comes after an arrival may come much later.
-  if (state.random() % 8 == 0)
-    for (unsigned rounds = state.random() % 16; rounds > 0; --rounds) pause();
+  if (state->random() % 8 == 0)
+    for (unsigned rounds = state->random() % 16; rounds > 0; --rounds) pause();
 }
 bool mbarrier_ended(std::uint32_t barrier, std::uint32_t parity) {
   if (at(barrier).phase != parity) return true;
@@ -114,7 +120,7 @@ void named_barrier_arrive(std::uint32_t id, int threads) { arrive_at_gate(id, th
 void named_barrier_sync(std::uint32_t id, int threads) { join_gate(id, threads); }
 
 void tma_load(std::uint32_t to, const Map& map, std::uint32_t barrier, const Coordinates& where) {
-  begin(Timing::fast_copies, state.copies, [=] {
+  begin(Timing::fast_copies, state->copies, [=] {
     std::int64_t bytes = 0;
     for_each_element(map, to, where, [&](const std::byte* from, std::byte* there) {
       if (from != nullptr) {
@@ -128,21 +134,21 @@ void tma_load(std::uint32_t to, const Map& map, std::uint32_t barrier, const Coo
   });
 }
 void tma_store(const Map& map, std::uint32_t from, const Coordinates& where) {
-  begin(Timing::fast_copies, state.stores[thread_index()].open, [=] {
+  begin(Timing::fast_copies, state->stores[thread_index()].open, [=] {
     for_each_element(map, from, where, [&](std::byte* to, const std::byte* there) {
       if (to != nullptr) std::memcpy(to, there, 2);
     });
   });
 }
 void bulk_load(std::uint32_t to, const void* from, std::size_t bytes, std::uint32_t barrier) {
-  begin(Timing::fast_copies, state.copies, [=] {
+  begin(Timing::fast_copies, state->copies, [=] {
     for (std::size_t i = 0; i < bytes; i += 16)
       std::memcpy(shared_bytes(to + static_cast<std::uint32_t>(i), 16), static_cast<const std::byte*>(from) + i, 16);
     bytes_have_come(barrier, static_cast<std::int64_t>(bytes));
   });
 }
 void bulk_add(float* to, std::uint32_t from, std::size_t bytes) {
-  begin(Timing::fast_copies, state.stores[thread_index()].open, [=] {
+  begin(Timing::fast_copies, state->stores[thread_index()].open, [=] {
     for (std::size_t i = 0; i < bytes / 4; ++i) {
       float x;
       std::memcpy(&x, shared_bytes(from + static_cast<std::uint32_t>(4 * i), 4), 4);
@@ -150,31 +156,32 @@ void bulk_add(float* to, std::uint32_t from, std::size_t bytes) {
     }
   });
 }
-void bulk_commit() { state.stores[thread_index()].commit(); }
-void bulk_wait(std::size_t pending_groups) { state.stores[thread_index()].wait(pending_groups); }
+void bulk_commit() { state->stores[thread_index()].commit(); }
+void bulk_wait(std::size_t pending_groups) { state->stores[thread_index()].wait(pending_groups); }
 
 void multiply(std::function<void()> product) {
-  begin(Timing::fast_products, state.products[thread_index()].open, std::move(product));
+  begin(Timing::fast_products, state->products[thread_index()].open, std::move(product));
 }
-void multiply_commit() { state.products[thread_index()].commit(); }
-void multiply_wait(std::size_t pending_groups) { state.products[thread_index()].wait(pending_groups); }
+void multiply_commit() { state->products[thread_index()].commit(); }
+void multiply_wait(std::size_t pending_groups) { state->products[thread_index()].wait(pending_groups); }
 
 void set_timing(Timing now) { timing = now; }
-void begin_async() { state = {}; }
+std::shared_ptr<AsyncWork> no_async_work() { return std::make_shared<AsyncWork>(); }
+void go_on_with(const std::shared_ptr<AsyncWork>& work) { state = work; }
 bool let_a_copy_arrive() {
-  if (state.copies.empty()) return false;
-  const std::size_t which = state.random() % state.copies.size();
-  const Work copy = std::move(state.copies[which]);
-  state.copies.erase(state.copies.begin() + static_cast<std::ptrdiff_t>(which));
+  if (state->copies.empty()) return false;
+  const std::size_t which = state->random() % state->copies.size();
+  const Work copy = std::move(state->copies[which]);
+  state->copies.erase(state->copies.begin() + static_cast<std::ptrdiff_t>(which));
   copy();
   return true;
 }
-void end_async() {
-  for (auto& [thread, groups] : state.stores) {
+void end_async_work() {
+  for (auto& [thread, groups] : state->stores) {
     groups.commit();
     groups.wait(0);
   }
-  if (!state.copies.empty()) throw std::logic_error("copies are under way that nobody has waited for");
+  if (!state->copies.empty()) throw std::logic_error("copies are under way that nobody has waited for");
 }
 
 }  // namespace heed::emulated

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 namespace heed::emulated {
 
@@ -14,9 +15,12 @@ namespace heed::emulated {
 enum class Timing { fast_copies, fast_products };
 void set_timing(Timing timing);
 
-/// Around every thread block: nothing is left of the one before, and what is under way at its end is finished.
-void begin_async();
-void end_async();
+/// What is under way in a thread block: nothing at its beginning. Blocks that run side by side take turns with theirs;
+/// at the end what is under way in the one that runs is finished.
+struct AsyncWork;
+std::shared_ptr<AsyncWork> no_async_work();
+void go_on_with(const std::shared_ptr<AsyncWork>& work);
+void end_async_work();
 /// When no thread can go on: one of the copies that are under way arrives. False: there is none.
 bool let_a_copy_arrive();
 

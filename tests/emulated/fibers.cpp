@@ -1,6 +1,7 @@
 #include "emulated/fibers.hpp"
 
 #include "emulated/async.hpp"
+#include "emulated/shared_memory.hpp"
 
 #include <ucontext.h>
 
@@ -75,12 +76,13 @@ void join(Gate& gate) {
   fiber.waits_at = nullptr;
 }
 
-void prepare(Fiber& fiber, std::size_t thread) {
+/// stack: its number; fibers that are alive at the same time have different ones.
+void prepare(Fiber& fiber, std::size_t stack) {
   constexpr std::size_t kStack = std::size_t{256} << 10;
-  static std::vector<std::unique_ptr<std::byte[]>> stacks;  // the same for every block
-  while (stacks.size() <= thread) stacks.push_back(std::make_unique_for_overwrite<std::byte[]>(kStack));
+  static std::vector<std::unique_ptr<std::byte[]>> stacks;  // the same for every launch
+  while (stacks.size() <= stack) stacks.push_back(std::make_unique_for_overwrite<std::byte[]>(kStack));
   getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = stacks[thread].get();
+  fiber.context.uc_stack.ss_sp = stacks[stack].get();
   fiber.context.uc_stack.ss_size = kStack;
   fiber.context.uc_link = nullptr;
   makecontext(&fiber.context, enter_fiber, 0);
@@ -102,13 +104,12 @@ Went run_warp(std::size_t warp) {
   return all;
 }
 
-void run_block(std::mt19937& random) {
-  for (std::size_t i = 0; i < block->fibers.size(); ++i) prepare(block->fibers[i], i);
+/// Until every thread of the block waits or runs in circles. True: some went on.
+bool go_on(std::mt19937& random) {
   std::vector<std::size_t> order(block->warps.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  constexpr int kMostCircles = 10000;
-  Went all = Went::on;
-  for (int circles = 0; all != Went::nowhere && circles < kMostCircles; circles = all == Went::on ? 0 : circles + 1) {
+  bool went = false;
+  for (Went all = Went::on; all == Went::on; went = went || all == Went::on) {
     all = Went::nowhere;
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t warp : order) {
@@ -119,8 +120,61 @@ void run_block(std::mt19937& random) {
     if (all == Went::in_circles && let_a_copy_arrive()) all = Went::on;
   }
   if (block->failure) std::rethrow_exception(block->failure);
-  for (const Fiber& fiber : block->fibers)
-    if (!fiber.done) throw std::logic_error("a thread waits for others that never come");
+  return went;
+}
+bool all_done() {
+  return std::ranges::all_of(block->fibers, [](const Fiber& fiber) { return fiber.done; });
+}
+
+/// A thread block with all that it has while others run.
+struct Resident {
+  Block threads;
+  std::shared_ptr<AsyncWork> async = no_async_work();
+  std::shared_ptr<SharedContents> shared;
+
+  void enter() {
+    block = &threads;
+    go_on_with(async);
+    if (shared) exchange_shared_memory(*shared);
+  }
+  void leave() {
+    if (shared) exchange_shared_memory(*shared);
+    block = nullptr;
+  }
+};
+
+void begin(Resident& resident, int index, int blocks, int threads, const std::function<void()>& body,
+           std::size_t first_stack) {
+  Block& here = resident.threads;
+  here.index = index;
+  here.count = blocks;
+  here.gate.expected = threads;
+  here.warps.resize(static_cast<std::size_t>(threads / kLanes));
+  for (Warp& warp : here.warps) warp.gate.expected = kLanes;
+  here.fibers.resize(static_cast<std::size_t>(threads));
+  here.body = &body;
+  for (std::size_t i = 0; i < here.fibers.size(); ++i) prepare(here.fibers[i], first_stack + i);
+}
+
+/// Goes on with each of them in turn until all are done.
+void run(std::vector<Resident>& residents, std::mt19937& random) {
+  constexpr int kMostCircles = 10000;
+  std::vector<Resident*> left;
+  for (Resident& each : residents) left.push_back(&each);
+  for (int circles = 0; !left.empty();) {
+    std::shuffle(left.begin(), left.end(), random);
+    bool went = false;
+    std::erase_if(left, [&](Resident* resident) {
+      resident->enter();
+      went = go_on(random) || went;
+      const bool done = all_done();
+      if (done) end_async_work();
+      resident->leave();
+      return done;
+    });
+    circles = went ? 0 : circles + 1;
+    if (circles == kMostCircles) throw std::logic_error("a thread waits for others that never come");
+  }
 }
 
 }  // namespace
@@ -128,20 +182,21 @@ void run_block(std::mt19937& random) {
 void launch(int blocks, int threads, const std::function<void()>& body) {
   std::mt19937 random(7);
   for (int i = 0; i < blocks; ++i) {
-    Block here;
-    here.index = i;
-    here.count = blocks;
-    here.gate.expected = threads;
-    here.warps.resize(static_cast<std::size_t>(threads / kLanes));
-    for (Warp& warp : here.warps) warp.gate.expected = kLanes;
-    here.fibers.resize(static_cast<std::size_t>(threads));
-    here.body = &body;
-    block = &here;
-    begin_async();
-    run_block(random);
-    end_async();
+    std::vector<Resident> one(1);
+    begin(one.front(), i, blocks, threads, body, 0);
+    run(one, random);
   }
-  block = nullptr;
+}
+
+void launch_side_by_side(int blocks, int threads, const std::function<void()>& body) {
+  std::mt19937 random(7);
+  std::vector<Resident> all(static_cast<std::size_t>(blocks));
+  for (int i = 0; i < blocks; ++i) {
+    Resident& each = all[static_cast<std::size_t>(i)];
+    each.shared = new_shared_memory();
+    begin(each, i, blocks, threads, body, static_cast<std::size_t>(i * threads));
+  }
+  run(all, random);
 }
 
 int thread_index() { return static_cast<int>(block->running); }

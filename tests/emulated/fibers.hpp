@@ -15,6 +15,9 @@ using LaneWords = std::array<std::array<std::uint32_t, 8>, kLanes>;
 /// Runs `blocks` thread blocks, one after the other, of `threads` threads each. Warps take turns in random order, and
 /// each runs as far as it can: what is right only in a certain order goes wrong here, too.
 void launch(int blocks, int threads, const std::function<void()>& body);
+/// Runs them side by side, each as far as it can, for blocks that wait for each other. Each has shared memory of its
+/// own.
+void launch_side_by_side(int blocks, int threads, const std::function<void()>& body);
 
 /// Of the thread that is running.
 int thread_index();

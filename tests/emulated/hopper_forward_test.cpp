@@ -56,7 +56,8 @@ void run(const Case& c, int blocks, verify::Fence fence) {
   p.section = static_cast<int>(core::ceil_div(std::int64_t{order.section}, together));
   p.light = order.light;
   emulated::begin_shared_memory(C.shared_bytes(), C.threads());
-  emulated::launch(blocks, C.threads(), [&] { kernels::hopper_forward<C>(q.told(), k.told(), v.told(), o.told(), p); });
+  emulated::launch_side_by_side(blocks, C.threads(),
+                                [&] { kernels::hopper_forward<C>(q.told(), k.told(), v.told(), o.told(), p); });
   EXPECT_EQ(counter, 0u) << "the counter of tiles is not as it was";
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();

@@ -32,6 +32,15 @@ struct Copies {
 std::size_t usable = 0;
 std::vector<Copies> copies_of_threads;
 
+}  // namespace
+
+struct SharedContents {
+  std::vector<unsigned char> bytes;
+  std::vector<Copies> copies;
+};
+
+namespace {
+
 Copies& mine() { return copies_of_threads[static_cast<std::size_t>(thread_index())]; }
 
 }  // namespace
@@ -40,6 +49,15 @@ void begin_shared_memory(std::size_t bytes, int threads) {
   usable = bytes;
   std::fill_n(kernels::heed_shared, kSharedBytes, 0xff);
   copies_of_threads.assign(static_cast<std::size_t>(threads), {});
+}
+
+std::shared_ptr<SharedContents> new_shared_memory() {
+  return std::make_shared<SharedContents>(
+      SharedContents{std::vector<unsigned char>(usable, 0xff), std::vector<Copies>(copies_of_threads.size())});
+}
+void exchange_shared_memory(SharedContents& with) {
+  std::swap_ranges(with.bytes.begin(), with.bytes.end(), kernels::heed_shared);
+  std::swap(with.copies, copies_of_threads);
 }
 
 std::byte* shared_bytes(std::uint32_t address, std::size_t bytes) {

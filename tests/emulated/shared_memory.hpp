@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace heed::emulated {
 
@@ -11,6 +12,11 @@ constexpr std::size_t kSharedBytes = std::size_t{227} << 10;
 /// Shared memory holds what is no number, and `bytes` of it may be touched until the next call. No copies are under
 /// way.
 void begin_shared_memory(std::size_t bytes, int threads);
+
+/// As it begins, for a block that runs side by side with others; and what the one that runs has, exchanged for it.
+struct SharedContents;
+std::shared_ptr<SharedContents> new_shared_memory();
+void exchange_shared_memory(SharedContents& with);
 
 /// `bytes` of it, aligned to as many, at a 32-bit address. Throws where there are none.
 std::byte* shared_bytes(std::uint32_t address, std::size_t bytes);
