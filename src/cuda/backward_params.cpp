@@ -40,7 +40,7 @@ BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspa
   const std::int64_t rows = problem.heads_q() * needs.row_space;
   w.row_lse = take(rows);
   w.row_dot = take(rows);
-  w.row_part = take(problem.dsink() || problem.dslopes() ? 2 * rows : 0);
+  w.row_part = take(needs.row_parts && (problem.dsink() || problem.dslopes()) ? 2 * rows : 0);
   w.dq_sum = take(needs.dq_sum_floats);
   w.turns = take(needs.turns);
   w.key_sum = take(needs.key_sum_floats);

@@ -23,6 +23,7 @@ struct BackwardWorkspaceNeeds {
   std::int64_t dq_sum_floats = 0;   ///< of all heads
   std::int64_t turns = 0;           ///< of all heads
   std::int64_t key_sum_floats = 0;  ///< of all parts of all heads
+  bool row_parts = true;            ///< what rows add to dSink and dSlopes, where those are asked for
 };
 BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspaceNeeds& needs);
 

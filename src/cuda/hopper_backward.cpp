@@ -243,7 +243,7 @@ class HopperBackward final : public CudaBackwardKernel {
     BackwardWorkspace own =
         std::visit([&](const auto& c) { return tiles(problem, c, state().device.multiprocessors).workspace(problem); },
                    line_.choice.config);
-    if (problem.dbias() || problem.dsink()) own.bytes = workspace_behind(problem, own).bytes;
+    if (!shared_gradients(problem, state().device).empty()) own.bytes = workspace_behind(problem, own).bytes;
     return own;
   }
 
@@ -301,9 +301,9 @@ class HopperBackward final : public CudaBackwardKernel {
           ->launch(device, static_cast<unsigned>(p.key_space / kernels::kSumKeys * problem.heads_k() * kGradients),
                    kRowThreads, stream, rows);
     }
-    if (!problem.dbias() && !problem.dsink()) return;
-    launch_portable_backward(shared_gradients(problem, state().device), call,
-                             workspace_behind(problem, division.workspace(problem)),
+    const PortableBackwardConfigs shared = shared_gradients(problem, state().device);
+    if (shared.empty()) return;
+    launch_portable_backward(shared, call, workspace_behind(problem, division.workspace(problem)),
                              std::span(compiled.kernels).subspan(launched), device);
   }
 
@@ -326,7 +326,8 @@ BackwardWorkspace HopperBackwardTiles::workspace(const Problem& problem) const {
       problem, {.row_space = blocks * tile_q,
                 .dq_sum_floats = problem.heads_q() * blocks * tile_q * d,
                 .turns = kCounterWords + (problem.deterministic() ? 2 * problem.heads_q() * blocks : 0),
-                .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d});
+                .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d,
+                .row_parts = false});
 }
 void HopperBackwardTiles::schedule(const Problem& problem, kernels::BackwardParams& p) const {
   p.counter = p.turns;

@@ -24,6 +24,7 @@ class PortableBackwardConfigs {
 
   const kernels::PortableBackwardConfig* begin() const { return list_.data(); }
   const kernels::PortableBackwardConfig* end() const { return list_.data() + count_; }
+  bool empty() const { return count_ == 0; }
 
   /// The columns of the sum of dQ in memory; 0: none.
   int dq_sum_columns() const { return list_.front().d; }

@@ -1,5 +1,7 @@
 #include "verify/device_buffers.hpp"
 
+#include "verify/input_views.hpp"
+
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 
@@ -105,10 +107,7 @@ void DeviceBuffers::move(View& view) const {
 
 ForwardArgs DeviceBuffers::translated(const ForwardArgs& args) const {
   ForwardArgs here = args;
-  for (TensorView* view :
-       {&here.q, &here.k, &here.v, &here.bool_mask, &here.block_mask.keep, &here.bias, &here.alibi_slopes, &here.sink,
-        &here.seqstart_q, &here.seqstart_k, &here.seqlen_q, &here.seqlen_k, &here.dropout.state})
-    move(*view);
+  for (TensorView* view : input_views(here)) move(*view);
   for (OutputView* view : {&here.o, &here.lse, &here.dropout.randval}) move(*view);
   return here;
 }
@@ -116,7 +115,7 @@ ForwardArgs DeviceBuffers::translated(const ForwardArgs& args) const {
 BackwardArgs DeviceBuffers::translated(const BackwardArgs& args) const {
   BackwardArgs here = args;
   here.forward = translated(args.forward);
-  for (TensorView* view : {&here.d_o, &here.d_lse}) move(*view);
+  for (TensorView* view : input_views(here)) move(*view);
   for (OutputView* view : {&here.dq, &here.dk, &here.dv, &here.dbias, &here.dsink, &here.dslopes}) move(*view);
   return here;
 }

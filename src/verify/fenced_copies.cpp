@@ -1,5 +1,8 @@
 #include "verify/fenced_copies.hpp"
 
+#include "core/overlap.hpp"
+#include "verify/input_views.hpp"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,18 +14,6 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
-/// From its first element to its last; 0: it has none.
-template <class View>
-std::size_t bytes_of(const View& view) {
-  if (!view.given() || view.data == nullptr) return 0;
-  std::int64_t last = 0;
-  for (int i = 0; i < view.rank; ++i) {
-    if (view.size(i) == 0) return 0;
-    if (view.size(i) > 1) last += (view.size(i) - 1) * view.stride(i);
-  }
-  return static_cast<std::size_t>((last + 1) * bits(view.type) / 8);
-}
-
 std::size_t whole(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -32,27 +23,27 @@ FencedCopies::~FencedCopies() {
 }
 
 ForwardArgs FencedCopies::inputs(ForwardArgs args) {
-  for (TensorView* view :
-       {&args.q, &args.k, &args.v, &args.bool_mask, &args.block_mask.keep, &args.bias, &args.alibi_slopes, &args.sink,
-        &args.dropout.state, &args.seqstart_q, &args.seqstart_k, &args.seqlen_q, &args.seqlen_k})
-    replace(*view);
+  for (TensorView* view : input_views(args)) replace(*view);
   return args;
 }
 
 BackwardArgs FencedCopies::inputs(BackwardArgs args) {
   args.forward = inputs(args.forward);
   for (OutputView* view : {&args.forward.o, &args.forward.lse}) replace(*view);
-  for (TensorView* view : {&args.d_o, &args.d_lse}) replace(*view);
+  for (TensorView* view : input_views(args)) replace(*view);
   return args;
 }
 
 template <class View>
 void FencedCopies::replace(View& view) {
-  const std::size_t bytes = bytes_of(view);
-  if (bytes > 0 && bytes <= kMostBytes) view.data = copy(view.data, bytes);
+  const core::Footprint place = core::footprint(view);
+  const auto bytes = static_cast<std::size_t>(place.high - place.low);
+  if (!view.given() || view.data == nullptr || place.empty || bytes > kMostBytes) return;
+  const std::int64_t first = place.base - place.low;  // from its lowest element, where a stride is negative
+  view.data = copy(static_cast<const std::byte*>(view.data) - first, bytes) + first;
 }
 
-void* FencedCopies::copy(const void* from, std::size_t bytes) {
+std::byte* FencedCopies::copy(const std::byte* from, std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t inside = whole(bytes, page);
   void* const all = mmap(nullptr, inside + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

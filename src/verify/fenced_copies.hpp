@@ -29,7 +29,7 @@ class FencedCopies {
  private:
   template <class View>
   void replace(View& view);
-  void* copy(const void* from, std::size_t bytes);
+  std::byte* copy(const std::byte* from, std::size_t bytes);
 
   Fence fence_;
   std::size_t alignment_;

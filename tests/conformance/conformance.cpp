@@ -1,12 +1,11 @@
 #include "conformance/conformance.hpp"
+#include "test_scale.hpp"
 
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
 #include "verify/device_buffers.hpp"
 
-#include <cstdlib>
 #include <map>
-#include <string_view>
 
 namespace heed::conformance {
 namespace {
@@ -171,10 +170,7 @@ std::string sentence_of(const testing::TestInfo& test) {
   return test.value_param() == nullptr ? full : full.substr(0, full.rfind('/'));
 }
 
-bool small_scale() {
-  const char* scale = std::getenv("HEED_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "small";
-}
+bool small_scale() { return test_scale() == "small"; }
 
 std::int64_t sweep_step(std::int64_t thinned) { return small_scale() ? thinned : 1; }
 

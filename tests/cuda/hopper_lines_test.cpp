@@ -1,18 +1,11 @@
 // Which Hopper forward kernel a problem gets: what was measured to be the best is what runs.
-#include "cuda/hopper_lines.hpp"
-#include "cuda/hopper_forward.hpp"
-#include "dispatch/forward_family.hpp"
+#include "cuda/chosen_line.hpp"
 
 #include <gtest/gtest.h>
 
 namespace heed::cuda {
 namespace {
 
-std::string line_for(const Problem& problem) {
-  dispatch::Registry registry;
-  for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, nullptr));
-  return dispatch::kForwardFamily.select(registry, problem, {})->name();
-}
 Problem forward_of(std::int64_t d, const Mask& mask = Mask::none()) {
   return Problem::forward().type(bf16).batch(4).heads(16).lengths(4096, 4096).head_dims(d, d).mask(mask);
 }

@@ -6,12 +6,12 @@
 #include "cuda/kernel_list.hpp"
 #include "cuda/kernel_text.hpp"
 #include "dispatch/backward_family.hpp"
+#include "test_scale.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string>
@@ -73,14 +73,9 @@ constexpr OneOf kBackwardKnobs{.by_default = 40, .small = 200};
 constexpr OneOf kBackward{.by_default = 400, .small = 800};
 constexpr OneOf kTogether{.by_default = 60, .small = 180};
 
-std::string_view scale() {
-  const char* const variable = std::getenv("HEED_TEST_SCALE");
-  return variable == nullptr ? "" : variable;
-}
-
 /// `first`: where to begin to count.
 std::vector<ListedKernel> thinned(std::vector<ListedKernel> list, OneOf one_of, std::size_t first = 0) {
-  const std::size_t step = scale() == "full" ? 1 : scale() == "small" ? one_of.small : one_of.by_default;
+  const std::size_t step = test_scale() == "full" ? 1 : test_scale() == "small" ? one_of.small : one_of.by_default;
   std::vector<ListedKernel> some;
   for (std::size_t i = first % step; i < list.size(); i += step) some.push_back(std::move(list[i]));
   return some;
@@ -112,7 +107,7 @@ TEST(KernelList, has_a_source_of_every_line) {
 
 TEST(KernelResources, every_line_of_the_tables_has_a_kernel_with_what_it_needs) {
   for (const int sm : {80, 90}) {
-    if (scale() == "small" && sm == 90) continue;
+    if (test_scale() == "small" && sm == 90) continue;
     const std::vector<ListedKernel> list = one_source_of_each(sm);
     EXPECT_GE(list.size(), 8u);
     for (const std::string& complaint : complaints(list)) ADD_FAILURE() << complaint;
@@ -149,7 +144,7 @@ TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
   EXPECT_GE(each_knob.size(), 14u);
   EXPECT_GT(others.size(), 40u);
   std::vector<ListedKernel> list = thinned(others, kKnobs);
-  if (scale() != "small") list.insert(list.end(), each_knob.begin(), each_knob.end());
+  if (test_scale() != "small") list.insert(list.end(), each_knob.begin(), each_knob.end());
   for (const std::string& complaint : complaints(list)) ADD_FAILURE() << complaint;
 }
 

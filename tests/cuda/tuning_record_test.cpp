@@ -1,11 +1,10 @@
 /// Tuning records: read, written, and what selection makes of them.
 
 #include "cuda/tuning_record.hpp"
+#include "cuda/chosen_line.hpp"
 #include "cuda/hopper_backward.hpp"
-#include "cuda/hopper_forward.hpp"
 #include "cuda/user_lines.hpp"
 #include "dispatch/backward_family.hpp"
-#include "dispatch/forward_family.hpp"
 
 #include <heed/error.hpp>
 
@@ -44,12 +43,8 @@ std::string error_text(const std::string& text) {
 
 std::string kernel_for(const std::vector<HopperLine>& user, std::int64_t s_k, const Mask& mask, std::int64_t d = 128,
                        std::int64_t heads_k = 8) {
-  dispatch::Registry registry;
-  for (const HopperLine& line : user) registry.add(make_hopper_forward(line, nullptr));
-  for (const HopperLine& line : hopper_lines()) registry.add(make_hopper_forward(line, nullptr));
-  const Problem problem =
-      Problem::forward().type(f16).batch(2).heads(8, heads_k).lengths(s_k, s_k).head_dims(d, d).mask(mask);
-  return dispatch::kForwardFamily.select(registry, problem, {})->name();
+  return line_for(Problem::forward().type(f16).batch(2).heads(8, heads_k).lengths(s_k, s_k).head_dims(d, d).mask(mask),
+                  user);
 }
 
 std::string backward_kernel_for(const std::vector<HopperBackwardLine>& user, const Problem& problem) {

@@ -1,22 +1,17 @@
 // One kind of problem in many sizes: those at which tiles, blocks and sequences end.
 #pragma once
 
+#include "test_scale.hpp"
 #include "verify/case.hpp"
 #include "verify/random.hpp"
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <string_view>
 
 namespace heed::emulated {
 
 /// How many of each kind: HEED_TEST_SCALE=full many.
-inline int varied_cases() {
-  const char* const told = std::getenv("HEED_TEST_SCALE");
-  const std::string_view scale = told == nullptr ? "" : told;
-  return scale == "full" ? 60 : 1;
-}
+inline int varied_cases() { return test_scale() == "full" ? 60 : 1; }
 
 /// Case number n of the kind of `c`: its features, its group of heads and head dims up to its own; everything else is
 /// new.

@@ -68,6 +68,12 @@ auto with_fences(std::function<void(const verify::Buffers&, const Args&)> run) {
   };
 }
 
+/// The other commands have no fences: what only those show is done again by this case of the fuzz.
+std::string again_with_fences(const verify::FuzzOptions& options, std::int64_t number) {
+  return fmt::format("\n  or, where that does not: heed fuzz -op={} -seed={} -kinds={} -first={} -cases=1",
+                     options.operation == Operation::backward ? "bwd" : "fwd", options.seed, options.kinds, number);
+}
+
 }  // namespace
 
 int run_fuzz(const Words& words) {
@@ -114,7 +120,8 @@ int run_fuzz(const Words& words) {
   options.jobs = static_cast<int>(arguments.integer("jobs", 0, kMostJobs));
   if (options.jobs == 0)
     options.jobs = engine == EngineChoice::cuda ? std::min(context->executor().concurrency(), kMostJobs) : 1;
-  if (engine == EngineChoice::cpu) {
+  const bool fenced = engine == EngineChoice::cpu;
+  if (fenced) {
     target.forward = with_fences(target.forward);
     target.backward = with_fences(target.backward);
   }
@@ -134,7 +141,7 @@ int run_fuzz(const Words& words) {
       "fuzz", options.seconds > 0 && !arguments.given("cases") ? options.seconds : static_cast<double>(options.cases));
   const auto begin = std::chrono::steady_clock::now();
   options.on_case = [&](std::int64_t number, const verify::Case& c, int job) {
-    remember(c.to_command() + place, job);
+    remember(c.to_command() + place + (fenced ? again_with_fences(options, number) + place : ""), job);
     const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const bool by_time = options.seconds > 0 && !arguments.given("cases");
     const std::int64_t done = number - options.first;
