@@ -44,6 +44,7 @@ BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspa
   w.dq_sum = take(needs.dq_sum_floats);
   w.turns = take(needs.turns);
   w.key_sum = take(needs.key_sum_floats);
+  w.d_bias_part = take(needs.d_bias_floats);
   return w;
 }
 
@@ -85,6 +86,7 @@ kernels::BackwardParams backward_params(const dispatch::BackwardCall& call, cons
     p.d_bias_batch = bias_size(args.dbias, 0);
     p.d_bias_heads = bias_size(args.dbias, 1);
     p.d_bias_rows = bias_size(args.dbias, 2);
+    p.d_bias_parts = 1;
   }
   if (args.dslopes.given()) {
     const core::SlopeStrides s = core::alibi_strides(args.dslopes);
@@ -104,6 +106,7 @@ kernels::BackwardParams backward_params(const dispatch::BackwardCall& call, cons
   p.dq_sum = at(workspace.dq_sum);
   p.turns = reinterpret_cast<unsigned*>(at(workspace.turns));
   p.key_sum = at(workspace.key_sum);
+  p.d_bias_part = at(workspace.d_bias_part);
   return p;
 }
 

@@ -12,7 +12,7 @@ namespace heed::cuda {
 /// Where in the workspace a backward pass keeps what, in bytes from its beginning. What it does not need has no bytes.
 struct BackwardWorkspace {
   std::int64_t row_space = 0;  ///< places of a head's rows: see kernels::BackwardParams
-  std::size_t row_lse = 0, row_dot = 0, row_part = 0, dq_sum = 0, turns = 0, key_sum = 0;
+  std::size_t row_lse = 0, row_dot = 0, row_part = 0, dq_sum = 0, turns = 0, key_sum = 0, d_bias_part = 0;
   std::size_t bytes = 0;
 };
 
@@ -23,6 +23,7 @@ struct BackwardWorkspaceNeeds {
   std::int64_t dq_sum_floats = 0;   ///< of all heads
   std::int64_t turns = 0;           ///< of all heads
   std::int64_t key_sum_floats = 0;  ///< of all parts of all heads
+  std::int64_t d_bias_floats = 0;   ///< of all parts of dBias
   bool row_parts = true;            ///< what rows add to dSink and dSlopes, where those are asked for
 };
 BackwardWorkspace divide_workspace(const Problem& problem, const BackwardWorkspaceNeeds& needs);

@@ -225,11 +225,14 @@ class HopperBackward final : public CudaBackwardKernel {
 
  private:
   static PortableBackwardConfigs shared_gradients(const Problem& problem, const Device& device) {
-    return {problem, device.max_shared_memory, PortableGradients::shared};
+    return {problem, device.max_shared_memory, device.multiprocessors, PortableGradients::shared};
   }
   /// Theirs, behind that of the other gradients.
-  static BackwardWorkspace workspace_behind(const Problem& problem, const BackwardWorkspace& others) {
-    return divide_workspace(problem, {.begin = others.bytes, .row_space = packed_row_space(problem)});
+  static BackwardWorkspace workspace_behind(const Problem& problem, const BackwardWorkspace& others,
+                                            const PortableBackwardConfigs& shared) {
+    return divide_workspace(
+        problem,
+        {.begin = others.bytes, .row_space = packed_row_space(problem), .d_bias_floats = shared.dbias_floats()});
   }
 
   template <class Config>
@@ -243,7 +246,8 @@ class HopperBackward final : public CudaBackwardKernel {
     BackwardWorkspace own =
         std::visit([&](const auto& c) { return tiles(problem, c, state().device.multiprocessors).workspace(problem); },
                    line_.choice.config);
-    if (!shared_gradients(problem, state().device).empty()) own.bytes = workspace_behind(problem, own).bytes;
+    const PortableBackwardConfigs shared = shared_gradients(problem, state().device);
+    if (!shared.empty()) own.bytes = workspace_behind(problem, own, shared).bytes;
     return own;
   }
 
@@ -263,12 +267,7 @@ class HopperBackward final : public CudaBackwardKernel {
         section_of(problem, features_of(problem), problem.batch() * heads, p.key_tiles, line_.choice.section));
 
     const auto map = [&](Operand which, const void* data, int box_rows) {
-      const Operand shape = shape_of(which);
-      const bool of_q = shape == Operand::q || shape == Operand::o;
-      const bool of_d = shape == Operand::q || shape == Operand::k;
-      return map_tensor(data, problem.type(), problem.strides(which), of_d ? problem.d() : problem.d_v(),
-                        of_q ? p.forward.s_q : p.forward.s_k, of_q ? problem.heads_q() : problem.heads_k(),
-                        problem.batch(), static_cast<unsigned>(box_rows));
+      return map_operand(problem, p.forward, which, data, static_cast<unsigned>(box_rows));
     };
     constexpr int kStoredRows = 16;
     MappedTensor q = map(Operand::q, p.forward.q, config.tile_q), d_o = map(Operand::d_o, p.d_o, config.tile_q);
@@ -303,7 +302,7 @@ class HopperBackward final : public CudaBackwardKernel {
     }
     const PortableBackwardConfigs shared = shared_gradients(problem, state().device);
     if (shared.empty()) return;
-    launch_portable_backward(shared, call, workspace_behind(problem, division.workspace(problem)),
+    launch_portable_backward(shared, call, workspace_behind(problem, division.workspace(problem), shared),
                              std::span(compiled.kernels).subspan(launched), device);
   }
 

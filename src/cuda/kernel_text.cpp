@@ -21,8 +21,8 @@ constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
-constexpr std::array<std::string_view, 9> kBackwardParts{"rows", "together", "gather", "keys_values", "values",
-                                                         "keys", "queries",  "bias",   "sums"};
+constexpr std::array<std::string_view, 10> kBackwardParts{"rows", "together", "gather", "keys_values", "values",
+                                                          "keys", "queries",  "bias",   "bias_sum",    "sums"};
 
 template <class Enum, std::size_t N>
 std::string_view text(const std::array<std::string_view, N>& names, Enum value) {
@@ -184,9 +184,36 @@ KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBac
 }
 
 KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
-  // Three kernels compute the parts of one file each, two those of another.
+  // Three parts are one kernel's; two files have two kernels.
   const std::string_view entry = c.owns_keys() ? "keys" : text(kBackwardParts, c.part);
-  const std::string_view file = c.part == kernels::BackwardPart::sums ? "rows" : entry;
+  const std::string_view file = c.part == kernels::BackwardPart::sums       ? "rows"
+                                : c.part == kernels::BackwardPart::bias_sum ? "bias"
+                                                                            : entry;
+  const std::string config = fmt::format(
+      R"(constexpr PortableBackwardConfig kConfig{{
+    .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
+    .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .across = {}, .by_wgmma = {}, .stages = {},
+    .piece = {}, .pass = {}, .row_bytes = {},
+    .features = {}}};
+)",
+      text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input), text(kElements, c.output),
+      text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step, c.across, c.by_wgmma, c.stages,
+      c.piece, c.pass, c.row_bytes, initializer(c.features));
+  if (c.by_wgmma)
+    return {fmt::format("hopper_bwd_bias_{}_d{}_{}x{}{}", text(kElements, c.type), c.d, c.tile(), c.block,
+                        suffix(c.features)),
+            fmt::format(R"(#include "hopper_backward_bias.cuh"
+using namespace heed::kernels;
+
+{}
+extern "C" __global__ void __launch_bounds__(kConfig.launched_threads(), 1)
+    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
+                const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
+                const __grid_constant__ BackwardParams p) {{
+  hopper_backward_bias<kConfig>(q, d_o, k, v, p);
+}}
+)",
+                        config)};
   const std::string head_dims = c.d == 0 && c.d_v == 0   ? ""
                                 : c.d == 0 || c.d_v == 0 ? fmt::format("_d{}", c.d + c.d_v)
                                                          : fmt::format("_d{}_{}", c.d, c.d_v);
@@ -197,20 +224,13 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
               R"(#include "portable_backward_{}.cuh"
 using namespace heed::kernels;
 
-constexpr PortableBackwardConfig kConfig{{
-    .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
-    .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .stages = {}, .piece = {}, .pass = {},
-    .row_bytes = {},
-    .features = {}}};
-
+{}
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
     heed_kernel(const __grid_constant__ BackwardParams p) {{
   portable_backward_{}<kConfig>(p);
 }}
 )",
-              file, text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input),
-              text(kElements, c.output), text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step,
-              c.stages, c.piece, c.pass, c.row_bytes, initializer(c.features), entry)};
+              file, config, entry)};
 }
 
 KernelSource randval_source() {

@@ -4,6 +4,7 @@
 #include "cuda/expected_work.hpp"
 #include "cuda/forward_params.hpp"
 #include "cuda/kernel_text.hpp"
+#include "cuda/tensor_map.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -105,6 +106,8 @@ std::string_view purpose(BackwardPart part) {
       return "dQ";
     case BackwardPart::bias:
       return "dBias";
+    case BackwardPart::bias_sum:
+      return "dBias from its parts";
     case BackwardPart::sums:
       return "sums over rows";
   }
@@ -120,6 +123,33 @@ int section(std::int64_t key_tiles, std::int64_t heads) {
   return static_cast<int>(std::min<std::int64_t>(core::even_part(heads, most), std::numeric_limits<int>::max()));
 }
 
+/// The tiles of dBias, and how many pairs of batch entry and head share each.
+struct SharedBias {
+  std::int64_t tiles, pairs;
+};
+SharedBias shared_bias(const Problem& problem, const PortableBackwardConfig& c) {
+  const Broadcast shape = problem.bias()->shape;
+  const std::int64_t rows = shape.query ? problem.s_q() : 1, heads = shape.head ? problem.heads_q() : 1,
+                     batch = shape.batch ? problem.batch() : 1;
+  return {ceil_div(problem.s_k(), c.block) * ceil_div(rows, c.tile()) * heads * batch,
+          (shape.head ? 1 : problem.heads_q()) * (shape.batch ? 1 : problem.batch())};
+}
+
+/// Parts of what a tile of dBias sums, so that all multiprocessors have some. Each costs as much as some pairs more:
+/// the way of its sums through memory.
+int parts_of_dbias(const SharedBias& bias, int multiprocessors) {
+  constexpr double kCostInPairs = 1.5;
+  const std::int64_t most = std::min(bias.pairs, 4 * multiprocessors / std::max<std::int64_t>(bias.tiles, 1));
+  int best = 1;
+  double least = static_cast<double>(ceil_div(bias.tiles, multiprocessors) * bias.pairs);
+  for (int parts = 2; parts <= most; ++parts) {
+    const double time = static_cast<double>(ceil_div(bias.tiles * parts, multiprocessors)) *
+                        (static_cast<double>(ceil_div(bias.pairs, parts)) + kCostInPairs);
+    if (time < least) least = time, best = parts;
+  }
+  return best;
+}
+
 class PortableBackward final : public CudaBackwardKernel {
  public:
   PortableBackward(const BackwardKernelSpec& spec, std::shared_ptr<EngineState> state)
@@ -130,29 +160,31 @@ class PortableBackward final : public CudaBackwardKernel {
     const double rate = product_type(problem) == kernels::Element::f32 ? 25e12 : 250e12;
     const double pairs = 2 * expected_pairs(problem), d = static_cast<double>(problem.d()),
                  d_v = static_cast<double>(problem.d_v());
-    const bool together = PortableBackwardConfigs(problem, max_shared_bytes()).dq_sum_columns() > 0;
+    const bool together = configs(problem).dq_sum_columns() > 0;
     return together ? 20e-6 + pairs * (3 * d + 2 * d_v) / rate : 12e-6 + pairs * (4 * d + 3 * d_v) / rate;
   }
 
   std::vector<Step> steps(const Problem& problem, const Device& device) const override {
-    return portable_backward_steps(PortableBackwardConfigs(problem, device.max_shared_memory), portable_arch(device));
+    return portable_backward_steps({problem, device.max_shared_memory, device.multiprocessors}, portable_arch(device));
   }
 
  private:
-  BackwardWorkspace workspace(const Problem& problem) const override {
-    return workspace(problem, PortableBackwardConfigs(problem, max_shared_bytes()));
-  }
+  BackwardWorkspace workspace(const Problem& problem) const override { return workspace(problem, configs(problem)); }
   static BackwardWorkspace workspace(const Problem& problem, const PortableBackwardConfigs& configs) {
     const std::int64_t rows = packed_row_space(problem);
-    return divide_workspace(problem,
-                            {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()});
+    return divide_workspace(problem, {.row_space = rows,
+                                      .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns(),
+                                      .d_bias_floats = configs.dbias_floats()});
   }
 
-  int max_shared_bytes() const { return has_state() ? state().device.max_shared_memory : 0; }
+  PortableBackwardConfigs configs(const Problem& problem) const {
+    if (!has_state()) return {problem, 0, 1};
+    return {problem, state().device.max_shared_memory, state().device.multiprocessors};
+  }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
-    const PortableBackwardConfigs configs(call.problem, max_shared_bytes());
-    launch_portable_backward(configs, call, workspace(call.problem, configs), compiled.kernels, device);
+    const PortableBackwardConfigs all = configs(call.problem);
+    launch_portable_backward(all, call, workspace(call.problem, all), compiled.kernels, device);
   }
 };
 
@@ -181,7 +213,9 @@ std::int64_t portable_backward_blocks(const PortableBackwardConfig& c, const Pro
       p.forward.row_tiles = static_cast<int>(keys);
       return keys * problem.heads_k() * f.batch * passes(c.has_keys() ? f.d : f.d_v);
     case BackwardPart::bias:
-      return ceil_div(f.longest_k, c.block) * ceil_div(p.d_bias_rows, c.tile()) * p.d_bias_heads * p.d_bias_batch;
+    case BackwardPart::bias_sum:
+      return ceil_div(f.longest_k, c.block) * ceil_div(p.d_bias_rows, c.tile()) * p.d_bias_heads * p.d_bias_batch *
+             (c.part == BackwardPart::bias ? p.d_bias_parts : 1);
     case BackwardPart::sums:
       return (p.d_sink ? problem.heads_q() : 0) +
              (p.d_slopes ? problem.heads_q() * (p.d_slope_steps.batch != 0 ? problem.batch() : 1) : 0);
@@ -193,26 +227,50 @@ std::vector<CudaBackwardKernel::Step> portable_backward_steps(const PortableBack
                                                               const std::string& arch) {
   std::vector<CudaBackwardKernel::Step> list;
   for (const PortableBackwardConfig& config : configs)
-    list.push_back({std::string(purpose(config.part)), {kernel_source(config), arch, config.shared_bytes()}});
+    list.push_back({std::string(purpose(config.part)),
+                    {kernel_source(config), config.by_wgmma ? "sm_90a" : arch, config.shared_bytes()}});
   return list;
 }
 
 void launch_portable_backward(const PortableBackwardConfigs& configs, const dispatch::BackwardCall& call,
                               const BackwardWorkspace& workspace,
                               std::span<const std::unique_ptr<LoadedKernel>> kernels, int device) {
+  // Where a tile of dBias sums little, the copies of the next one must be under way before: so each thread block has
+  // several.
+  constexpr std::int64_t kFewPairs = 8;
+  const std::int64_t multiprocessors = devices().at(static_cast<std::size_t>(device)).multiprocessors;
   kernels::BackwardParams p = backward_params(call, workspace);
+  p.d_bias_parts = configs.dbias_parts();
   void* parameters[] = {&p};
   auto kernel = kernels.begin();
   for (const PortableBackwardConfig& config : configs) {
     const LoadedKernel& step = **kernel++;
-    const std::int64_t count = portable_backward_blocks(config, call.problem, p);
+    std::int64_t count = portable_backward_blocks(config, call.problem, p);
     if (count == 0) continue;
-    step.launch(device, static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max())),
-                static_cast<unsigned>(config.threads()), static_cast<CUstream>(call.stream), parameters);
+    if (config.part == BackwardPart::bias && shared_bias(call.problem, config).pairs < kFewPairs)
+      count = std::min(count, multiprocessors * config.resident_blocks());
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max()));
+    const auto threads = static_cast<unsigned>(config.launched_threads());
+    const auto stream = static_cast<CUstream>(call.stream);
+    if (config.by_wgmma) {
+      const auto map = [&](Operand which, const void* data, int rows, kernels::MapSteps& steps) {
+        const MappedTensor mapped = map_operand(call.problem, p.forward, which, data, static_cast<unsigned>(rows));
+        steps = mapped.steps;
+        return mapped.map;
+      };
+      CUtensorMap q = map(Operand::q, p.forward.q, config.tile(), p.q_map),
+                  d_o = map(Operand::d_o, p.d_o, config.tile(), p.d_o_map),
+                  k = map(Operand::k, p.forward.k, config.block, p.k_map),
+                  v = map(Operand::v, p.forward.v, config.block, p.v_map);
+      void* mapped[] = {&q, &d_o, &k, &v, &p};
+      step.launch(device, blocks, threads, stream, mapped);
+    } else {
+      step.launch(device, blocks, threads, stream, parameters);
+    }
   }
 }
 
-PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes,
+PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes, int multiprocessors,
                                                  PortableGradients which) {
   if (which == PortableGradients::shared && !problem.dbias() && !problem.dsink()) return;
   const kernels::ForwardFeatures features = features_of(problem);
@@ -226,7 +284,6 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max
     BackwardTypes of_part = types;
     if (part == BackwardPart::rows) of_part.row_bytes = row_bytes(problem, {Operand::o, Operand::d_o});
     PortableBackwardConfig config = kernels::portable_backward_config(part, of_part, features, max_shared_bytes);
-    if (part == BackwardPart::bias) config.d_bias = element_of(*problem.dbias());
     list_[count_++] = config;
   };
   add(BackwardPart::rows);
@@ -245,7 +302,19 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max
       add(BackwardPart::queries);
     }
   }
-  if (problem.dbias()) add(BackwardPart::bias);
+  if (problem.dbias()) {
+    add(BackwardPart::bias);
+    PortableBackwardConfig& config = list_[count_ - 1];
+    config.d_bias = element_of(*problem.dbias());
+    if (which == PortableGradients::shared && kernels::can_be_by_wgmma(config, types.d, types.d_v))
+      config = kernels::bias_config_by_wgmma(config, types.d, types.d_v);
+    const SharedBias shared = shared_bias(problem, config);
+    dbias_parts_ = parts_of_dbias(shared, multiprocessors);
+    if (dbias_parts_ > 1) {
+      dbias_floats_ = shared.tiles * dbias_parts_ * config.tile() * config.block;
+      list_[count_++] = kernels::bias_sum_config(config);
+    }
+  }
   if (problem.dsink() || problem.dslopes()) add(BackwardPart::sums);
 }
 

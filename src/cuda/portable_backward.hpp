@@ -16,10 +16,11 @@ enum class PortableGradients {
   shared,  ///< dBias and dSink alone, which have one value for many entries: where another family computes the others
 };
 
-/// The kernels of a problem in the order they run in, on a GPU whose blocks may have so much shared memory.
+/// The kernels of a problem in the order they run in, on a GPU with so many multiprocessors, whose blocks may have so
+/// much shared memory.
 class PortableBackwardConfigs {
  public:
-  PortableBackwardConfigs(const Problem& problem, int max_shared_bytes,
+  PortableBackwardConfigs(const Problem& problem, int max_shared_bytes, int multiprocessors,
                           PortableGradients which = PortableGradients::all);
 
   const kernels::PortableBackwardConfig* begin() const { return list_.data(); }
@@ -29,13 +30,19 @@ class PortableBackwardConfigs {
   /// The columns of the sum of dQ in memory; 0: none.
   int dq_sum_columns() const { return list_.front().d; }
 
+  /// Into how many parts what an entry of dBias sums is divided, and the floats that all of them take; 1: none.
+  int dbias_parts() const { return dbias_parts_; }
+  std::int64_t dbias_floats() const { return dbias_floats_; }
+
  private:
-  static constexpr std::size_t kMost = 6;  ///< rows, dV, dK, dQ, dBias, sums
+  static constexpr std::size_t kMost = 7;  ///< rows, dV, dK, dQ, dBias, its sum, sums
   std::array<kernels::PortableBackwardConfig, kMost> list_{};
   std::size_t count_ = 0;
+  int dbias_parts_ = 1;
+  std::int64_t dbias_floats_ = 0;
 };
 
-/// The thread blocks that one of them has work for. Sets p's schedule.
+/// The thread blocks that one of them has work for. Sets p's schedule, but for the parts of dBias, which it counts.
 std::int64_t portable_backward_blocks(const kernels::PortableBackwardConfig& config, const Problem& problem,
                                       kernels::BackwardParams& p);
 

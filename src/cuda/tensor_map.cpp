@@ -45,6 +45,15 @@ MappedTensor map_tensor(const void* data, DataType type, const Strides& strides,
           {strides.head != 0 ? 1 : 0, strides.batch != 0 ? 1 : 0}};
 }
 
+MappedTensor map_operand(const Problem& problem, const kernels::ForwardParams& p, Operand which, const void* data,
+                         unsigned box_rows) {
+  const Operand shape = shape_of(which);
+  const bool of_q = shape == Operand::q || shape == Operand::o;
+  const bool of_d = shape == Operand::q || shape == Operand::k;
+  return map_tensor(data, problem.type(), problem.strides(which), of_d ? problem.d() : problem.d_v(),
+                    of_q ? p.s_q : p.s_k, of_q ? problem.heads_q() : problem.heads_k(), problem.batch(), box_rows);
+}
+
 MappedTensor map_groups(const void* data, DataType type, const Strides& strides, std::int64_t columns,
                         std::int64_t rows, std::int64_t heads, std::int64_t group, std::int64_t batch,
                         unsigned box_rows) {

@@ -20,6 +20,9 @@ struct MappedTensor {
 /// `strides` as a Problem tells them: 0 where there is one entry for all. 16-bit types.
 MappedTensor map_tensor(const void* data, DataType type, const Strides& strides, std::int64_t columns,
                         std::int64_t rows, std::int64_t heads, std::int64_t batch, unsigned box_rows);
+/// An operand or a gradient of a problem.
+MappedTensor map_operand(const Problem& problem, const kernels::ForwardParams& p, Operand which, const void* data,
+                         unsigned box_rows);
 /// A tensor of query heads whose groups of `group` heads share tiles: (column, head of the group, row, group, batch). A
 /// box has `box_rows` pairs of row and head, the heads of a row side by side.
 MappedTensor map_groups(const void* data, DataType type, const Strides& strides, std::int64_t columns,

@@ -26,6 +26,7 @@ struct BackwardParams {
   void* d_bias;  ///< [b or 1, h or 1, s_q or 1, s_k] of the bias' own type, or null; broadcast dimensions have size 1
   Steps d_bias_steps;
   int d_bias_batch, d_bias_heads, d_bias_rows;  ///< those sizes
+  int d_bias_parts;                             ///< of what an entry sums
   float* d_slopes;  ///< ALiBi [b, h] by steps (batch step 0: [h], summed over the batch), or null
   Steps d_slope_steps;
   float* d_sink;  ///< [h], or null
@@ -37,6 +38,7 @@ struct BackwardParams {
   float* dq_sum;   ///< [h, row_space, d] the sum of dQ in f32 where several blocks add to it, in the kernels' own order
   float* row_part;  ///< [2, h, row_space] what each row adds to d_slopes and d_sink
   long long row_space;
+  float* d_bias_part;  ///< [d_bias_parts, tiles of dBias], each in the order of its kernel's threads
 
   // The Hopper family's schedule.
   MapSteps q_map, k_map, v_map, d_o_map, dk_map, dv_map;

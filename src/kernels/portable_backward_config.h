@@ -15,12 +15,21 @@ enum class BackwardPart : int {
   values,       ///< dV alone, where both are wider than the registers: two products
   keys,         ///< dK alone: three
   queries,      ///< dQ and each row's part of dSlopes: three
-  bias,         ///< dBias: two
+  bias,         ///< dBias, or parts of its sums: two
+  bias_sum,     ///< dBias from those parts
   sums,         ///< dSink and dSlopes from the rows' parts
 };
 
 /// What `together` keeps of its tile of keys in shared memory, to have its registers for sums.
 constexpr int kTileStateBytes = 64;
+
+/// What each warp of `bias` keeps of its copies there.
+constexpr int kBiasCopiesBytes = 80;
+
+/// Features beside which hopper_backward_bias.cuh computes dBias.
+constexpr bool bias_fits_wgmma(const ForwardFeatures& f) {
+  return !f.bit_masks() && !f.soft_cap && !f.alibi && !f.dropout;
+}
 
 /// One CTA owns tile() rows of a gradient (keys of dK and dV, queries of dQ and dBias), each warp warp_rows of them
 /// (`together`: all warps all of them), and goes over the rows of the other side in blocks. Whole rows of the operands
@@ -34,12 +43,14 @@ struct PortableBackwardConfig {
   Element d_bias = Element::f32;  ///< of dBias: `bias`
   int d = 128, d_v = 128;         ///< tiles that cover the head dims; 0: any (`rows`: d of the sum of dQ; 0: none)
   int warps = 8;
-  int warp_rows = 16;  ///< 16 or 32
-  int block = 64;      ///< rows of the other side that are in shared memory together
-  int step = 32;       ///< of these, rows whose products are in registers together
-  int stages = 2;      ///< blocks in shared memory
-  int piece = 0;       ///< columns of a piece; 0: whole rows
-  int pass = 0;        ///< columns of a gradient in one pass, with pieces
+  int warp_rows = 16;     ///< 16 or 32
+  int block = 64;         ///< rows of the other side that are in shared memory together
+  int step = 32;          ///< of these, rows whose products a warp has in registers together
+  int across = 1;         ///< dBias: warps side by side over the keys of a block
+  bool by_wgmma = false;  ///< dBias: by hopper_backward_bias.cuh
+  int stages = 2;         ///< blocks in shared memory
+  int piece = 0;          ///< columns of a piece; 0: whole rows
+  int pass = 0;           ///< columns of a gradient in one pass, with pieces
   /// Rows of q, k, v and dO (of o and dO: `rows`) begin at multiples of so many bytes, and their elements are
   /// neighbours: 16, 8, 4. One element's bytes: any strides.
   int row_bytes = 16;
@@ -62,13 +73,14 @@ struct PortableBackwardConfig {
   constexpr int element_bytes() const { return type == Element::f32 ? 4 : 2; }
   constexpr int input_bytes() const { return input == Element::f32 ? 4 : 2; }
   constexpr int output_bytes() const { return output == Element::f32 ? 4 : 2; }
-  constexpr int threads() const { return 32 * warps; }
+  constexpr int threads() const { return 32 * warps; }  ///< that compute
+  constexpr int launched_threads() const { return threads() + (by_wgmma ? 128 : 0); }
   /// Lanes that share a row of o and dO, each with chunks of 16 bytes where the memory allows: `rows`.
   constexpr int row_lanes() const {
     const int chunks = row_bytes < 16 ? 32 : d_v * output_bytes() / 16;
     return chunks <= 4 ? 4 : chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
   }
-  constexpr int tile() const { return warps * (part == BackwardPart::rows ? 32 / row_lanes() : warp_rows); }
+  constexpr int tile() const { return warps / across * (part == BackwardPart::rows ? 32 / row_lanes() : warp_rows); }
   /// Columns of dQ and dK, and of dV, that a CTA computes.
   constexpr int pass_d() const { return in_pieces() ? pass : d; }
   constexpr int pass_d_v() const { return in_pieces() ? pass : d_v; }
@@ -87,21 +99,40 @@ struct PortableBackwardConfig {
     if (is_together()) return weight_buffers() * 2 * block * tile() * element_bytes();
     return type == Element::f32 && part != BackwardPart::bias ? tile() * step * 4 : 0;
   }
-  constexpr int stats_bytes() const { return owns_keys() || is_together() ? 2 * block * 4 : 0; }  // row_lse, row_dot
-  /// The operand of the owned rows: K and V, or Q and dO.
+  /// row_lse and row_dot of the rows that come block by block.
+  constexpr int stats_bytes() const {
+    if (part == BackwardPart::bias) return 2 * tile() * 4;
+    return owns_keys() || is_together() ? 2 * block * 4 : 0;
+  }
+  /// The operand of the owned rows: K and V, or Q and dO. By wgmma: one of them.
   constexpr int owned_bytes() const {
+    if (by_wgmma) return tile() * d * element_bytes();
     return in_pieces() ? tile() * piece * element_bytes() : tile() * (d + (has_scores() ? d_v : 0)) * element_bytes();
   }
   /// The operand of the other side's rows; in pieces first the one of the scores, then the one of the gradient.
   constexpr int block_bytes() const {
+    if (by_wgmma) return block * d * element_bytes();
     return (in_pieces() ? block * (piece > pass ? piece : pass) : block * (d + d_v)) * element_bytes();
   }
+  /// dBias: the keys of a warp; `step` of them at a time where a piece has all columns of V, otherwise all.
+  constexpr int warp_keys() const { return block / across; }
+  /// dBias: the bias of a tile; a row of sums for each row of warps, which fits in its place.
+  constexpr int kept_bytes() const { return tile() * block * (features.bias == BiasType::f32 ? 4 : input_bytes()); }
+  constexpr int over_rows_bytes() const { return warps / across * block * 4; }
   constexpr int shared_bytes() const {
     if (part == BackwardPart::rows || part == BackwardPart::gather) return 0;
     if (part == BackwardPart::sums) return warps * 4;
-    const int sums = part == BackwardPart::bias ? warps * block * 4 : is_together() ? kTileStateBytes : 0;
-    return owned_bytes() + stages * (block_bytes() + stats_bytes()) + weight_bytes() + sums;
+    if (part == BackwardPart::bias_sum) return over_rows_bytes();
+    if (by_wgmma)  // and a barrier for who fills a stage, one for who frees it
+      return stages * (owned_bytes() + block_bytes() + 16) + kept_bytes();
+    if (part == BackwardPart::bias)
+      return stages * (owned_bytes() + block_bytes() + stats_bytes()) + kept_bytes() + warps * kBiasCopiesBytes;
+    return owned_bytes() + stages * (block_bytes() + stats_bytes()) + weight_bytes() +
+           (is_together() ? kTileStateBytes : 0);
   }
+
+  /// dBias: thread blocks that a multiprocessor has at a time; f32 ones are small.
+  constexpr int resident_blocks() const { return type == Element::f32 ? 3 : 1; }
 
   /// Registers for the products and the sums, of 255. The rest is for operands, addresses and features.
   constexpr int tile_registers() const {
@@ -109,10 +140,9 @@ struct PortableBackwardConfig {
       const int products = 2 * (step * tile() / threads()), dq = block * d / threads();
       return tile() * (d + d_v) / threads() + (products > dq ? products : dq);
     }
+    if (part == BackwardPart::bias) return warp_rows / 16 * (2 * warp_keys() + step) / 2;
     const int products = warp_rows / 16 * (step / 2) * (has_scores() ? 2 : 1);
-    const int sums = part == BackwardPart::bias
-                         ? step / 2
-                         : (has_values() ? pass_d_v() / 2 : 0) + (part == BackwardPart::values ? 0 : pass_d() / 2);
+    const int sums = (has_values() ? pass_d_v() / 2 : 0) + (part == BackwardPart::values ? 0 : pass_d() / 2);
     return products + warp_rows / 16 * sums;
   }
 
@@ -124,12 +154,24 @@ struct PortableBackwardConfig {
       return "copies are of 16, 8 or 4 bytes, or of one element";
     if (warps < 1 || warps > 8) return "1 to 8 warps";
     if (!has_products()) return nullptr;
+    if (by_wgmma) {
+      if (part != BackwardPart::bias || type == Element::f32 || input != type || output != type || row_bytes != 16)
+        return "by wgmma: dBias of one 16-bit type";
+      if ((d != 64 && d != 128) || d_v != d || in_pieces()) return "by wgmma: whole rows of 64 or 128 columns";
+      if (stages < 2) return "by wgmma: dO and V come behind Q and K";
+      if (warps != 8 || warp_rows != 16 || across != 1 || block != 128) return "by wgmma: tiles of 128 by 128";
+      if (!bias_fits_wgmma(features)) return "by wgmma: no feature but masks by position and lengths";
+      return shared_bytes() > 227 * 1024 ? "more than 227 KiB of shared memory" : nullptr;
+    }
     if (in_pieces() ? d != 0 || d_v != 0 : d > 256 || d_v > 256 || head_tile(d) != d || head_tile(d_v) != d_v)
       return "whole rows have tiles of 32, 64, 96, 128, 192 or 256 columns, pieces any number";
-    if (in_pieces() &&
-        (piece % 32 != 0 || pass % 32 != 0 || stages != 1 || step != block || part == BackwardPart::keys_values))
-      return "pieces have multiples of 32 columns, one stage, whole blocks and one gradient";
-    if (part == BackwardPart::bias && !in_pieces()) return "dBias is computed in pieces";
+    if (in_pieces() && (piece % 32 != 0 || pass % 32 != 0 || (part != BackwardPart::bias && step != block) ||
+                        part == BackwardPart::keys_values))
+      return "pieces have multiples of 32 columns, whole blocks and one gradient";
+    if (part == BackwardPart::bias ? !in_pieces() || stages < 2 || warps % across != 0 || warp_keys() % step != 0
+                                   : across != 1)
+      return "dBias is computed in pieces, which come through a ring, by rows of as many warps each";
+    if (in_pieces() && part != BackwardPart::bias && stages != 1) return "pieces have one stage";
     if (is_together()) {
       if (type == Element::f32 || input != type || output != type) return "one 16-bit type for all";
       if (in_pieces() || warps != 8 || tile() % 32 != 0 || tile() > 128) return "eight warps share whole rows";
@@ -143,7 +185,7 @@ struct PortableBackwardConfig {
     if (block < 16 || block > 128 || block % 16 != 0) return "a block has 16 to 128 rows, in steps of 16";
     if (step < 16 || step > (is_together() ? 128 : 64) || block % step != 0)
       return "a step is 16 to 64 rows, and a part of a block";
-    if (stages < 1 || stages > 4) return "1 to 4 stages";
+    if (stages < 1 || stages > 6) return "1 to 6 stages";
     if (tile_registers() > 208) return "the products and sums of a warp do not fit its registers";
     if (shared_bytes() > 227 * 1024) return "more than 227 KiB of shared memory";
     return nullptr;
@@ -189,6 +231,54 @@ constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, int m
   return c;
 }
 
+/// dBias: tiles as large as registers allow, for every step of a sum brings all of its operands anew; and a ring as
+/// long as memory allows. d, d_v: of the problem.
+constexpr PortableBackwardConfig bias_config(PortableBackwardConfig c, int d, int d_v, int max_shared_bytes) {
+  constexpr int kMostStages = 5;
+  const bool wide = c.type == Element::f32;
+  c.d = c.d_v = 0;
+  c.warps = wide ? 4 : 8;
+  c.warp_rows = wide ? 16 : 32;
+  c.across = wide ? 1 : 2;
+  c.step = 32;
+  c.stages = 2;
+  c.piece = !wide && (d > 64 || d_v > 64) ? 128 : 64;
+  c.block = c.across * (!wide && d_v <= c.piece ? 64 : 32);
+  if (wide) return c;  // so that other thread blocks fit beside it
+  if (c.shared_bytes() > max_shared_bytes) c.block = c.across * 32;
+  if (c.shared_bytes() > max_shared_bytes) c.piece = 64;
+  for (c.stages = kMostStages; c.stages > 2 && c.shared_bytes() > max_shared_bytes;) --c.stages;
+  return c;
+}
+
+/// The same for sm_90, where TMA can address the operands.
+constexpr PortableBackwardConfig bias_config_by_wgmma(PortableBackwardConfig c, int d, int d_v) {
+  c.by_wgmma = true;
+  c.d = c.d_v = d > 64 || d_v > 64 ? 128 : 64;
+  c.piece = 0;
+  c.warps = 8;
+  c.warp_rows = 16;
+  c.across = 1;
+  c.block = 128;
+  for (c.stages = 6; c.stages > 2 && c.shared_bytes() > 227 * 1024;) --c.stages;
+  return c;
+}
+constexpr bool can_be_by_wgmma(const PortableBackwardConfig& c, int d, int d_v) {
+  return d <= 128 && d_v <= 128 && bias_config_by_wgmma(c, d, d_v).impossible() == nullptr;
+}
+
+/// dBias from the parts that a kernel leaves of it: with the same threads.
+constexpr PortableBackwardConfig bias_sum_config(PortableBackwardConfig bias) {
+  bias.part = BackwardPart::bias_sum;
+  bias.by_wgmma = false;
+  bias.d = bias.d_v = 0;
+  bias.row_bytes = 16;
+  bias.stages = 1;
+  bias.type = bias.input = bias.output = bias.d_bias;
+  bias.features = {};
+  return bias;
+}
+
 /// The configuration that is shipped for a part of a problem, on a GPU that gives a CTA max_shared_bytes. None spills.
 constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, const BackwardTypes& t,
                                                           const ForwardFeatures& features, int max_shared_bytes) {
@@ -218,6 +308,7 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     return c;
   }
   if (part == BackwardPart::together) return together_config(c, max_shared_bytes);
+  if (part == BackwardPart::bias) return bias_config(c, t.d, t.d_v, max_shared_bytes);
   const bool wide = t.type == Element::f32;
   const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
   const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
@@ -226,10 +317,10 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
   const bool tightest = part == BackwardPart::keys || (part == BackwardPart::queries && t.row_bytes < 16);
   const bool many = crowded(features) || (tight && features.own_lengths && features.bias != BiasType::none);
   const bool too_wide = wide ? width > 128 : width > 256 || (tightest && many && c.d > 192);
-  if (part == BackwardPart::bias || too_wide) {
+  if (too_wide) {
     c.d = c.d_v = 0;
     c.piece = wide ? 64 : 128;
-    c.pass = part == BackwardPart::bias ? 0 : 128;
+    c.pass = 128;
     c.stages = 1;
     c.warps = 4;
     c.warp_rows = 16;

@@ -44,12 +44,24 @@ struct RowStates {
   float dot[2];  ///< D
 };
 
+/// The bias of one of the thread's two rows in a 16 x 16 tile, from where the caller has it: global memory. The whole
+/// warp asks for it.
+struct BiasInMemory {
+  template <ForwardFeatures F, class T>
+  __device__ __forceinline__ void read(BiasRow<F, T, 2>& bias, int half, const ForwardParams& p,
+                                       const RowFeatures<F, T> (&rows)[2], const ScoreTile& tile, int lane) const {
+    bias.fetch(p, rows[half], tile.first_key, lane, tile.s_k);
+    bias.settle(lane);
+  }
+};
+
 /// s: products Q K^T -> P, with dropout's factor in it. dp: dO V^T -> dS = P * (dP - D); through the soft cap, except
 /// for dBias. Entries that are hidden become 0 whatever their operands were. A part that needs one of the two leaves
 /// the other undefined. slope_sums: what the rows add to dSlopes, for dQ.
-template <BackwardPart kPart, ForwardFeatures F, class T>
+template <BackwardPart kPart, ForwardFeatures F, class T, class BiasSource = BiasInMemory>
 HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (&rows)[2], const RowStates& states,
-                               const ScoreTile& tile, float (&s)[8], float (&dp)[8], float (&slope_sums)[2], int lane) {
+                               const ScoreTile& tile, float (&s)[8], float (&dp)[8], float (&slope_sums)[2], int lane,
+                               const BiasSource& bias_source = {}) {
   constexpr bool kScores = kPart != BackwardPart::values;
   constexpr bool kThroughCap = F.soft_cap && kScores && kPart != BackwardPart::bias;
   constexpr bool kSlopes = F.alibi && kPart == BackwardPart::queries;
@@ -60,10 +72,7 @@ HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       BiasRow<F, T, 2> bias;
-      if constexpr (F.bias != BiasType::none) {
-        bias.fetch(p, rows[half], tile.first_key, lane, tile.s_k);
-        bias.settle(lane);
-      }
+      if constexpr (F.bias != BiasType::none) bias_source.read(bias, half, p, rows, tile, lane);
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll

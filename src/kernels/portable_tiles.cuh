@@ -326,6 +326,7 @@ template <int kDv, int kN, int kM>
 HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 rows_at, u32 v_at,
                                      u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
+  __syncwarp();  // all lanes are done with the weights before
 #pragma unroll
   for (int r = 0; r < 2 * kM; ++r)
 #pragma unroll

@@ -22,7 +22,8 @@
 namespace heed::verify {
 namespace {
 
-/// With fewer rows than this the largest error of the plain computation is a matter of luck.
+/// With fewer rows than this the largest error of the plain computation is a matter of luck. Where all rows of V are
+/// the same it always is: an error of the weights is then a whole step of the output's type, or none.
 constexpr std::int64_t kEnoughRows = 256;
 
 /// Weights below the smallest normal number of f32 may be lost; dropout makes the rest up to a hundred times as large.
@@ -69,8 +70,9 @@ struct Bucket {
     const double of_logits = noise.of_logits * 3 * kF32 * std::sqrt(static_cast<double>(c.d));
     // A weight is off by half a unit after rounding; where it happens to need none (one key, equal keys), its
     // exponential and the sum are still no better than such weights ask for.
+    const bool by_luck = rows < kEnoughRows || c.distribution == Distribution::const_v;
     const double of_weights =
-        noise.of_weights * (!rounds ? 8 * kF32 : rounding_unit(c.type) * (rows < kEnoughRows ? 1.5 : 1.0 / 32));
+        noise.of_weights * (!rounds ? 8 * kF32 : rounding_unit(c.type) * (by_luck ? 1.5 : 1.0 / 32));
     return of_values + of_logits + of_weights + kUnderflow * std::max(1.0, largest_v);
   }
 

@@ -308,13 +308,13 @@ class BackwardJudge {
 
   /// How many roundings of a sum of so many products are left when most have averaged out. Those of equal elements
   /// do not; nor do those of terms of one sign (products of cosines that are in step have it) in a unit that cuts
-  /// instead of rounding, as tensor units do after every eight or sixteen products.
+  /// instead of rounding, as tensor units do after every eight or sixteen products: by up to twice as much.
   double roundings(std::int64_t products) const {
     const auto all = static_cast<double>(products);
     if (case_.distribution == Distribution::equal) return all;
     const double averaged = std::sqrt(all);
     const bool one_sign = case_.distribution == Distribution::uniform || case_.distribution == Distribution::trig;
-    return one_sign ? std::max(averaged, all / 8) : averaged;
+    return one_sign ? 1.5 * std::max(averaged, all / 8) : averaged;
   }
 
   const Buffers& buffers_;

@@ -16,15 +16,15 @@
 namespace heed::cuda {
 namespace {
 
-constexpr int kHopperSharedBytes = 227 * 1024;
+constexpr int kHopperSharedBytes = 227 * 1024, kMultiprocessors = 132;
 
 Problem problem() {
   return Problem::backward().type(DataType::bf16).batch(2).heads(8, 2).lengths(100, 200).head_dims(128);
 }
 
-std::vector<kernels::BackwardPart> parts(const Problem& p) {
+std::vector<kernels::BackwardPart> parts(const Problem& p, int multiprocessors = kMultiprocessors) {
   std::vector<kernels::BackwardPart> list;
-  for (const kernels::PortableBackwardConfig& config : PortableBackwardConfigs(p, kHopperSharedBytes))
+  for (const kernels::PortableBackwardConfig& config : PortableBackwardConfigs(p, kHopperSharedBytes, multiprocessors))
     list.push_back(config.part);
   return list;
 }
@@ -35,7 +35,9 @@ TEST(PortableBackward, has_a_step_for_what_is_asked_and_no_other) {
   EXPECT_THAT(parts(problem().head_dims(256)), testing::ElementsAre(rows, together, gather));
   const BiasSpec bias32{DataType::f32, {.head = true}};
   EXPECT_THAT(parts(problem().bias(bias32)), testing::ElementsAre(rows, together, gather));
-  EXPECT_THAT(parts(problem().bias(bias32).dbias(DataType::f32)), testing::ElementsAre(rows, together, gather, bias));
+  const Problem dbias = problem().bias(bias32).dbias(DataType::f32);
+  EXPECT_THAT(parts(dbias), testing::ElementsAre(rows, together, gather, bias));
+  EXPECT_THAT(parts(Problem(dbias).batch(9)), testing::ElementsAre(rows, together, gather, bias, bias_sum));
   EXPECT_THAT(parts(problem().sink(true)), testing::ElementsAre(rows, together, gather));
   EXPECT_THAT(parts(problem().sink(true).dsink(true)), testing::ElementsAre(rows, together, gather, sums));
   const Problem alibi = problem().alibi(Alibi::per_head);
@@ -52,9 +54,26 @@ TEST(PortableBackward, has_an_owner_for_every_row_where_the_order_matters_or_row
   EXPECT_THAT(parts(problem().head_dims(256).deterministic(true)), testing::ElementsAre(rows, values, keys, queries));
 }
 
+TEST(PortableBackward, divides_sums_of_dbias_where_its_tiles_are_few) {
+  const auto configs = [](const Broadcast& shape, std::int64_t s, int multiprocessors) {
+    return PortableBackwardConfigs(
+        problem().batch(16).lengths(s, s).bias(BiasSpec{DataType::bf16, shape}).dbias(DataType::bf16),
+        kHopperSharedBytes, multiprocessors);
+  };
+  EXPECT_EQ(configs({.query = true}, 4096, kMultiprocessors).dbias_parts(), 1);
+  EXPECT_EQ(configs({.query = true}, 4096, kMultiprocessors).dbias_floats(), 0);
+  const PortableBackwardConfigs few = configs({.query = true}, 256, kMultiprocessors);  // 2 x 2 tiles of 128 x 128
+  EXPECT_EQ(few.dbias_parts(), 32);
+  EXPECT_EQ(few.dbias_floats(), 32 * 256 * 256);
+  EXPECT_EQ(configs({.batch = true, .head = true, .query = true}, 64, kMultiprocessors).dbias_parts(), 1)
+      << "every entry has one pair of batch entry and head";
+  EXPECT_EQ(configs({.head = true, .query = true}, 100, kMultiprocessors).dbias_parts(), 16);
+  EXPECT_EQ(configs({.query = true}, 256, 1).dbias_parts(), 1);
+}
+
 TEST(PortableBackward, copies_by_what_the_strides_allow) {
   const auto bytes = [](const Problem& p) {
-    return PortableBackwardConfigs(p, kHopperSharedBytes).begin()[1].row_bytes;
+    return PortableBackwardConfigs(p, kHopperSharedBytes, kMultiprocessors).begin()[1].row_bytes;
   };
   EXPECT_EQ(bytes(problem()), 16);
   EXPECT_EQ(bytes(problem().head_dims(100, 100)), 8);

@@ -2,11 +2,15 @@
 #include "emulated/device.hpp"
 //
 #include "device/hopper_backward.cuh"
+#include "device/hopper_backward_bias.cuh"
 #include "device/hopper_backward_parts.cuh"
 #include "device/hopper_backward_rows.cuh"
 #include "device/hopper_backward_wide.cuh"
+#include "device/portable_backward_bias.cuh"
+#include "device/portable_backward_rows.cuh"
 
 #include "cuda/hopper_backward.hpp"
+#include "cuda/portable_backward.hpp"
 #include "emulated/hopper_maps.hpp"
 #include "emulated/params.hpp"
 #include "emulated/varied.hpp"
@@ -14,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -28,11 +33,47 @@ using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
 using kernels::kRowThreads;
 using kernels::MaskShape;
+using kernels::PortableBackwardConfig;
 using verify::Buffers;
 using verify::Case;
 
+/// One of the launches behind, for dBias.
+template <PortableBackwardConfig C>
+void run_shared(const Problem& problem, kernels::BackwardParams& p, int multiprocessors) {
+  const auto map = [&](Operand which, const void* data) {
+    return emulated::map_of(problem, p.forward, which, data, C.block);
+  };
+  const emulated::MappedTensor q = map(Operand::q, p.forward.q), d_o = map(Operand::d_o, p.d_o),
+                               k = map(Operand::k, p.forward.k), v = map(Operand::v, p.forward.v);
+  p.q_map = q.steps, p.d_o_map = d_o.steps, p.k_map = k.steps, p.v_map = v.steps;
+  auto blocks = static_cast<int>(cuda::portable_backward_blocks(C, problem, p));
+  if (C.by_wgmma) blocks = std::min(blocks, multiprocessors);
+  emulated::begin_shared_memory(static_cast<std::size_t>(C.shared_bytes()), C.launched_threads());
+  emulated::launch(blocks, C.launched_threads(), [&] {
+    if constexpr (C.by_wgmma) {
+      kernels::hopper_backward_bias<C>(q.told(), d_o.told(), k.told(), v.told(), p);
+    } else if constexpr (C.part == kernels::BackwardPart::rows) {
+      kernels::portable_backward_rows<C>(p);
+    } else {
+      kernels::portable_backward_bias_sum<C>(p);
+    }
+  });
+}
+template <PortableBackwardConfig... Shared>
+void run_all_shared(const Problem& problem, const BackwardArgs& args, int multiprocessors) {
+  const cuda::PortableBackwardConfigs configs(problem, emulated::kSharedBytes, multiprocessors,
+                                              cuda::PortableGradients::shared);
+  ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{Shared...}))
+      << "the test has other kernels than this case";
+  emulated::Workspace workspace(cuda::divide_workspace(
+      problem, {.row_space = cuda::packed_row_space(problem), .d_bias_floats = configs.dbias_floats()}));
+  kernels::BackwardParams p = workspace.params_of(problem, args);
+  p.d_bias_parts = configs.dbias_parts();
+  (run_shared<Shared>(problem, p, multiprocessors), ...);
+}
+
 /// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit.
-template <auto C>
+template <auto C, PortableBackwardConfig... Shared>
 std::vector<std::uint32_t> run(const Case& c, int blocks, int parts, verify::Fence fence) {
   static_assert(C.impossible() == nullptr);
   const Buffers buffers(c);
@@ -41,7 +82,8 @@ std::vector<std::uint32_t> run(const Case& c, int blocks, int parts, verify::Fen
   const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts};
   emulated::Workspace workspace(tiles.workspace(problem));
   verify::FencedCopies copies(fence, emulated::kFenceAlignment);
-  kernels::BackwardParams p = workspace.params_of(problem, copies.inputs(buffers.backward_args()));
+  const BackwardArgs args = copies.inputs(buffers.backward_args());
+  kernels::BackwardParams p = workspace.params_of(problem, args);
   tiles.schedule(problem, p);
   p.section = 1;
   const auto map = [&](Operand which, const void* data, int box_rows) {
@@ -73,15 +115,16 @@ std::vector<std::uint32_t> run(const Case& c, int blocks, int parts, verify::Fen
   if constexpr (C.in_parts)
     emulated::launch(static_cast<int>(p.key_space / kernels::kSumKeys * problem.heads_k() * 2), kRowThreads,
                      [&] { kernels::hopper_backward_parts<C>(p); });
+  if constexpr (sizeof...(Shared) > 0) run_all_shared<Shared...>(problem, args, blocks);
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
   std::vector<std::uint32_t> sum(static_cast<std::size_t>(problem.heads_q() * p.row_space * C.d));
   std::memcpy(sum.data(), p.dq_sum, sum.size() * sizeof(float));
   return sum;
 }
-template <auto C>
+template <auto C, PortableBackwardConfig... Shared>
 void expect_matches_oracle(const Case& c, int blocks, int parts = 1) {
-  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) { run<C>(c, blocks, parts, fence); });
+  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) { run<C, Shared...>(c, blocks, parts, fence); });
 }
 
 /// And the sum of dQ has the same bits, whoever runs beside whom.
@@ -134,6 +177,38 @@ TEST(EmulatedHopperBackward, d128_in_step_has_the_right_gradients_of_sequences_w
   Case c = small(128, Mask::none());
   c.mode = Mode::group, c.b = 3, c.h = 4, c.h_k = 2, c.s_q = {100, 0, 30}, c.s_k = {140, 20, 300};
   expect_matches_oracle<with(kConfig, {.own_lengths = true})>(c, 2);
+}
+
+constexpr PortableBackwardConfig shared_config(kernels::BackwardPart part, int d, const ForwardFeatures& features,
+                                               Element bias) {
+  const PortableBackwardConfig c = kernels::portable_backward_config(
+      part, {Element::bf16, Element::bf16, Element::bf16, d, d, 16}, features, emulated::kSharedBytes);
+  if (part == kernels::BackwardPart::rows) return c;
+  PortableBackwardConfig by_wgmma = kernels::bias_config_by_wgmma(c, d, d);
+  by_wgmma.d_bias = bias;
+  return by_wgmma;
+}
+
+TEST(EmulatedHopperBackward, sums_bias_gradients_over_heads_and_batch) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .bias = kernels::BiasType::as_input};
+  constexpr HopperBackwardConfig kConfig{.d = 128, .tile_q = 64};
+  Case c = small(72, Mask::causal());
+  c.b = 2, c.bias = BiasSpec{bf16, {.query = true}}, c.dbias = bf16;
+  expect_matches_oracle<with(kConfig, kFeatures),
+                        shared_config(kernels::BackwardPart::rows, 72, kFeatures, Element::f32),
+                        shared_config(kernels::BackwardPart::bias, 72, kFeatures, Element::bf16)>(c, 1);
+}
+
+TEST(EmulatedHopperBackward, sums_bias_gradients_of_one_row_in_parts) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::window, .own_lengths = true, .bias = kernels::BiasType::f32};
+  constexpr HopperBackwardConfig kConfig{.d = 64, .tile_q = 64};
+  constexpr PortableBackwardConfig kDBias = shared_config(kernels::BackwardPart::bias, 64, kFeatures, Element::f32);
+  Case c = small(64, Mask::window(60, 5));
+  c.mode = Mode::group, c.b = 5, c.h = 2, c.s_q = {100, 0, 230, 20, 64}, c.s_k = {140, 65, 129, 1, 200};
+  c.bias = BiasSpec{f32, {}}, c.dbias = f32;
+  expect_matches_oracle<with(kConfig, kFeatures),
+                        shared_config(kernels::BackwardPart::rows, 64, kFeatures, Element::f32), kDBias,
+                        kernels::bias_sum_config(kDBias)>(c, 6);
 }
 
 TEST(EmulatedHopperBackward, features_have_the_right_gradients) {

@@ -46,8 +46,9 @@ constexpr PortableBackwardConfig with_bias(PortableBackwardConfig c, Element typ
 }
 
 template <PortableBackwardConfig C>
-void run_part(const Problem& problem, kernels::BackwardParams& p) {
-  const auto blocks = static_cast<int>(cuda::portable_backward_blocks(C, problem, p));
+void run_part(const Problem& problem, kernels::BackwardParams& p, int multiprocessors) {
+  auto blocks = static_cast<int>(cuda::portable_backward_blocks(C, problem, p));
+  if (C.part == BackwardPart::bias) blocks = std::min(blocks, multiprocessors);
   emulated::begin_shared_memory(static_cast<std::size_t>(C.shared_bytes()), C.threads());
   emulated::launch(blocks, C.threads(), [&] {
     if constexpr (C.part == BackwardPart::rows) {
@@ -62,6 +63,8 @@ void run_part(const Problem& problem, kernels::BackwardParams& p) {
       kernels::portable_backward_queries<C>(p);
     } else if constexpr (C.part == BackwardPart::bias) {
       kernels::portable_backward_bias<C>(p);
+    } else if constexpr (C.part == BackwardPart::bias_sum) {
+      kernels::portable_backward_bias_sum<C>(p);
     } else {
       kernels::portable_backward_sums<C>(p);
     }
@@ -69,25 +72,28 @@ void run_part(const Problem& problem, kernels::BackwardParams& p) {
 }
 
 template <PortableBackwardConfig... C>
-void run(const Case& c, verify::Fence fence) {
+void run(const Case& c, verify::Fence fence, int multiprocessors) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
-  const cuda::PortableBackwardConfigs configs(problem, kSharedMemory);
+  const cuda::PortableBackwardConfigs configs(problem, kSharedMemory, multiprocessors);
   ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{C...}))
       << "the test has other kernels than this case";
   const std::int64_t rows = cuda::packed_row_space(problem);
-  emulated::Workspace workspace(cuda::divide_workspace(
-      problem, {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()}));
+  emulated::Workspace workspace(
+      cuda::divide_workspace(problem, {.row_space = rows,
+                                       .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns(),
+                                       .d_bias_floats = configs.dbias_floats()}));
   verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   kernels::BackwardParams p = workspace.params_of(problem, copies.inputs(buffers.backward_args()));
-  (run_part<C>(problem, p), ...);
+  p.d_bias_parts = configs.dbias_parts();
+  (run_part<C>(problem, p, multiprocessors), ...);
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
 }
 template <PortableBackwardConfig... C>
-void expect_matches_oracle(const Case& c) {
+void expect_matches_oracle(const Case& c, int multiprocessors = 1) {
   SCOPED_TRACE(c.to_command());
-  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C...>(c, fence);
+  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C...>(c, fence, multiprocessors);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {
@@ -117,6 +123,49 @@ TEST(EmulatedPortableBackward, has_the_right_gradients_by_owners_of_keys_and_que
                         config(BackwardPart::queries, Element::f16, 64, kFeatures),
                         with_bias(config(BackwardPart::bias, Element::f16, 64, kFeatures), Element::f32),
                         config(BackwardPart::sums, Element::f16, 64, kFeatures)>(c);
+}
+
+constexpr ForwardFeatures kBias{.bias = kernels::BiasType::as_input};
+
+TEST(EmulatedPortableBackward, sums_a_bias_gradient_over_heads_and_batch_through_one_ring) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .bias = kernels::BiasType::as_input};
+  Case c = small(bf16, 72, Mask::causal());  // two pieces each of Q, K, dO and V
+  c.b = 2, c.s_q = {150}, c.bias = BiasSpec{bf16, {.query = true}}, c.dbias = bf16;
+  expect_matches_oracle<rows_and_sum(Element::bf16, 72, kFeatures),
+                        config(BackwardPart::together, Element::bf16, 72, kFeatures),
+                        config(BackwardPart::gather, Element::bf16, 72, kFeatures),
+                        with_bias(config(BackwardPart::bias, Element::bf16, 72, kFeatures), Element::bf16)>(c);
+}
+
+TEST(EmulatedPortableBackward, adds_up_the_parts_of_a_bias_gradient) {
+  Case c = small(bf16, 64, Mask::none());
+  c.b = 3, c.bias = BiasSpec{bf16, {.query = true}}, c.dbias = bf16;
+  constexpr PortableBackwardConfig kDBias =
+      with_bias(config(BackwardPart::bias, Element::bf16, 64, kBias), Element::bf16);
+  expect_matches_oracle<
+      rows_and_sum(Element::bf16, 64, kBias), config(BackwardPart::together, Element::bf16, 64, kBias),
+      config(BackwardPart::gather, Element::bf16, 64, kBias), kDBias, kernels::bias_sum_config(kDBias)>(c, 4);
+}
+
+TEST(EmulatedPortableBackward, sums_the_gradient_of_one_row_over_queries) {
+  constexpr ForwardFeatures kFeatures{.own_lengths = true, .bias = kernels::BiasType::f32, .dropout = true};
+  Case c = small(f16, 64, Mask::none());
+  c.mode = Mode::group, c.b = 3, c.s_q = {300, 0, 17}, c.s_k = {40, 90, 130}, c.p_drop = 0.2;
+  c.bias = BiasSpec{f32, {.head = true}}, c.dbias = f32;
+  expect_matches_oracle<rows_and_sum(Element::f16, 64, kFeatures),
+                        config(BackwardPart::together, Element::f16, 64, kFeatures),
+                        config(BackwardPart::gather, Element::f16, 64, kFeatures),
+                        with_bias(config(BackwardPart::bias, Element::f16, 64, kFeatures), Element::f32)>(c);
+}
+
+TEST(EmulatedPortableBackward, has_a_bias_gradient_in_f32) {
+  constexpr ForwardFeatures kFeatures{.bias = kernels::BiasType::f32};
+  Case c = small(f32, 68, Mask::none());
+  c.bias = BiasSpec{f32, {.head = true, .query = true}}, c.dbias = f32;
+  expect_matches_oracle<config(BackwardPart::rows, Element::f32, 68, kFeatures),
+                        config(BackwardPart::keys_values, Element::f32, 68, kFeatures),
+                        config(BackwardPart::queries, Element::f32, 68, kFeatures),
+                        with_bias(config(BackwardPart::bias, Element::f32, 68, kFeatures), Element::f32)>(c, 2);
 }
 
 }  // namespace

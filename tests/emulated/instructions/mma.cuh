@@ -33,6 +33,7 @@ HEED_DEVICE void get(X& x, u32 from) {
   std::memcpy(&x, emulated::shared_bytes(from, sizeof x), sizeof x);
 }
 HEED_DEVICE void store_shared(u32 to, const u32 (&x)[4]) { put(to, x); }
+HEED_DEVICE void store_shared(u32 to, const u32 (&x)[2]) { put(to, x); }
 HEED_DEVICE void store_shared(u32 to, const float (&x)[4]) { put(to, x); }
 HEED_DEVICE void store_shared(u32 to, float x, float y) {
   const float both[2] = {x, y};
@@ -40,8 +41,8 @@ HEED_DEVICE void store_shared(u32 to, float x, float y) {
 }
 HEED_DEVICE void store_shared(u32 to, u32 x) { put(to, x); }
 HEED_DEVICE void store_shared(u32 to, float x) { put(to, x); }
-template <int N>
-HEED_DEVICE void load_shared(float (&x)[N], u32 from) {
+template <class Word, int N>
+HEED_DEVICE void load_shared(Word (&x)[N], u32 from) {
   get(x, from);
 }
 HEED_DEVICE void load_anew(u32 (&x)[4], u32 from) { get(x, from); }
