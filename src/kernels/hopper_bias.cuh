@@ -1,5 +1,5 @@
-// The bias of 16 bits by way of shared memory. Of the copying warpgroup a warp for each math warpgroup copies the 64 rows
-// of its next blocks of keys into a ring of their own, so that neither registers nor a wait are spent on them. The math
+// The bias of 16 bits by way of shared memory. Of the copying warpgroup three warps copy the 64 rows of each math
+// warpgroup's next blocks of keys into a ring of its own, so that neither registers nor a wait are spent on them. The math
 // warps read them by ldmatrix, in the layout of the scores.
 #pragma once
 
@@ -105,12 +105,30 @@ HEED_DEVICE void copy_bias_block(const Steps& steps, u32 to, u32 full, const cha
   }
 }
 
-/// All biases of math warpgroup w, by one warp, tile for tile as the work comes with Q.
+/// The blocks of a tile whose bias a math warpgroup needs: n, and so on down to `end`.
+struct BiasBlocks {
+  int n, end;
+
+  __device__ __forceinline__ bool more() const { return n >= end; }
+};
+template <HopperConfig C>
+HEED_DEVICE BiasBlocks bias_blocks(const ForwardParams& p, const TileWork& work, const Sequence& sequence,
+                                   const KeyBlocks& blocks, int row) {
+  int n = first_block<C>(p, blocks, work, sequence);
+  const int first = first_block_of_rows<C>(sequence, blocks, row, n);
+#pragma unroll 1
+  while (n > first) n = blocks.next(n);
+  return {n, hands_on<C>(blocks) ? min(blocks_of<C>(sequence, row, row + 64).low, n) : 0};
+}
+
+/// All biases of math warpgroup w, and of w + 3 if there is one, by one warp, tile for tile as the work comes with Q.
+/// Those of the later keys go first, as they are computed: whoever waits for a bias waits for nobody that waits for him.
 template <HopperConfig C>
 HEED_DEVICE void copy_biases(const ForwardParams& p, u32 base, u32 w, u32 q_full, u32 bias_full, u32 bias_empty,
                              const volatile TileWork* works, u32 lane) {
+  const bool two = w + 3 < C.warpgroups;
   Ring<C.q_buffers> q;
-  Ring<C.bias_stages> ring;
+  Ring<C.bias_stages> ring, other_ring;
   while (true) {
     const u32 slot = q.stage * C.warpgroups + w;
     mbarrier_wait(q_full + 8 * slot, q.phase);
@@ -119,23 +137,30 @@ HEED_DEVICE void copy_biases(const ForwardParams& p, u32 base, u32 w, u32 q_full
     const TileWork work = work_at<C>(works[slot]);
     if (work.row_tile < 0) return;
     const Sequence sequence = sequence_of_tile<C>(p, work);
-    const int tile_row = work.row_tile * C.tile_rows(), row = tile_row + int(w) * 64;
+    const int tile_row = work.row_tile * C.tile_rows(), row0 = tile_row + int(w) * 64;
     const KeyBlocks blocks = blocks_of<C>(sequence, tile_row, tile_row + C.tile_rows());
-    int n = first_block<C>(p, blocks, work, sequence);
-    const int first = first_block_of_rows<C>(sequence, blocks, row, n);
+    BiasBlocks mine = bias_blocks<C>(p, work, sequence, blocks, row0), other{-1, 0};
+    if (two) other = bias_blocks<C>(p, work, sequence, blocks, row0 + 3 * 64);
 #pragma unroll 1
-    while (n > first) n = blocks.next(n);
-    const int end = hands_on<C>(blocks) ? min(blocks_of<C>(sequence, row, row + 64).low, n) : 0;
-    const char* from = static_cast<const char*>(p.bias) + 2 * (work.batch * p.bias_steps.batch +
-                                                               work.head * p.bias_steps.head + row * p.bias_steps.row);
-#pragma unroll 1
-    for (; n >= end; n = next_block<C>(p, blocks, work, sequence, n)) {
-      mbarrier_wait(bias_empty + 8 * ring.stage, ring.phase ^ 1);
-      const int first_key = n * C.tile_k;
-      copy_bias_block<C>(p.bias_steps, base + C.bias_at() + (w * C.bias_stages + ring.stage) * C.bias_bytes(),
-                         bias_full + 8 * ring.stage, from + 2 * first_key * p.bias_steps.column, sequence.s_q - row,
-                         sequence.s_k - first_key, lane);
-      ring.next();
+    while (mine.more() || (two && other.more())) {
+      const bool first = !two || !other.more() || (mine.more() && mine.n >= other.n);
+      const int n = first ? mine.n : other.n, row = first ? row0 : row0 + 3 * 64, first_key = n * C.tile_k;
+      const u32 stage = first ? ring.stage : other_ring.stage, phase = first ? ring.phase : other_ring.phase;
+      const u32 at = (first ? w : w + 3) * C.bias_stages + stage;
+      mbarrier_wait(bias_empty + 8 * at, phase ^ 1);
+      const char* from =
+          static_cast<const char*>(p.bias) + 2 * (work.batch * p.bias_steps.batch + work.head * p.bias_steps.head +
+                                                  row * p.bias_steps.row + first_key * p.bias_steps.column);
+      copy_bias_block<C>(p.bias_steps, base + C.bias_at() + at * C.bias_bytes(), bias_full + 8 * at, from,
+                         sequence.s_q - row, sequence.s_k - first_key, lane);
+      const int behind = next_block<C>(p, blocks, work, sequence, n);
+      if (first) {
+        mine.n = behind;
+        ring.next();
+      } else {
+        other.n = behind;
+        other_ring.next();
+      }
     }
   }
 }

@@ -139,8 +139,8 @@ struct HopperConfig {
     if (features.packed && !features.can_pack())
       return "heads of a group share tiles where only masks by coordinates, sinks and soft caps are between";
     if (bias_stages < 1) return "a ring has one stage or more";
-    if (bias_copied() && (!specialised || warpgroups > 3 || cluster > 1))
-      return "a bias is copied by a warp of the copying warpgroup for each of up to 3 math warpgroups of one block";
+    if (bias_copied() && (!specialised || cluster > 1))
+      return "a bias is copied by warps of the copying warpgroup, for the math warpgroups of one block";
     if (bias_copied() && tile_k % 32 != 0) return "a bias is copied in blocks of 32 keys and multiples of that";
     if (inaccurate() && type != Element::f16) return "accumulation in f16 takes f16 inputs";
     if (scores_in_f16 && tile_k % 32 != 0) return "scores in f16 come in blocks of 32 keys and multiples of that";

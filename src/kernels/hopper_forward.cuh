@@ -75,10 +75,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     fewer_registers<C.copy_registers()>();
     if constexpr (C.bias_copied()) {
       const u32 copying_warp = warp_uniform(threadIdx.x / 32);
-      if (copying_warp != 0 && copying_warp <= kWgs) {
-        const u32 its = 8 * (copying_warp - 1) * C.bias_stages;
-        copy_biases<C>(p, base, copying_warp - 1, q_full, bias_full + its, bias_empty + its, works, threadIdx.x % 32);
-      }
+      if (copying_warp != 0 && copying_warp <= kWgs)
+        copy_biases<C>(p, base, copying_warp - 1, q_full, bias_full, bias_empty, works, threadIdx.x % 32);
     }
     if (threadIdx.x / 32 != 0) return;
     if (!F.own_lengths && !elect_one()) return;  // one thread is enough, but for the search
@@ -534,7 +532,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     // A bias that was copied is read where it is needed, and given back when nobody can need it again.
     auto read_copied_bias = [&]() __attribute__((always_inline)) {
       if constexpr (C.bias_copied())
-        read_bias<C>(bias, base + C.bias_at() + (w * C.bias_stages + b.stage) * C.bias_bytes(), warp, lane);
+        read_bias<C>(bias, base + C.bias_at() + (w * C.bias_stages + b.stage) * C.bias_bytes(), warp,
+                     kWgs == 4 ? fresh(lane) : lane);  // where registers are short addresses are made anew
     };
     // One that comes ahead is loaded as soon as its registers are free.
     auto done_with_bias = [&](int block) __attribute__((always_inline)) {

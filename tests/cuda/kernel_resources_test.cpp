@@ -154,22 +154,25 @@ TEST(KernelResources, kernels_whose_bias_comes_by_another_route_have_what_they_n
   struct Route {
     int d;
     const char* algo;
-    bool with_lengths;
+    bool windows, lengths;
   };
   std::vector<ListedKernel> list;
   for (const Route& route :
-       {Route{128, "bias_route:copied,stages:3,bias_stages:1", true},
-        Route{128, "bias_route:copied,k_stages:2,v_stages:3", true}, Route{128, "bias_route:copied,warpgroups:2", true},
-        Route{128, "bias_route:copied,warpgroups:2,tile_k:96,stages:2", true},
-        Route{128, "bias_route:copied,warpgroups:2,tile_k:128,stages:2,bias_stages:1", false},
-        Route{64, "bias_route:copied", true}, Route{64, "bias_route:copied,tile_k:96", true},
-        Route{64, "bias_route:copied,tile_k:96,turns:products", true},
-        Route{64, "bias_route:copied,warpgroups:2,tile_k:128", true},
-        Route{128, "bias_route:ahead,warpgroups:2", false},
-        Route{128, "bias_route:ahead,warpgroups:2,tile_k:96,stages:3", false}, Route{64, "bias_route:ahead", false}})
+       {Route{128, "bias_route:copied,stages:3,bias_stages:1", true, true},
+        Route{128, "bias_route:copied,k_stages:2,v_stages:3", true, true},
+        Route{128, "bias_route:copied,warpgroups:2", true, true},
+        Route{128, "bias_route:copied,warpgroups:2,tile_k:96,stages:2", true, true},
+        Route{128, "bias_route:copied,warpgroups:2,tile_k:128,stages:2,bias_stages:1", false, false},
+        Route{64, "bias_route:copied", true, true}, Route{64, "bias_route:copied,tile_k:96", true, true},
+        Route{64, "bias_route:copied,tile_k:96,turns:products", true, true},
+        Route{64, "bias_route:copied,warpgroups:2,tile_k:128", true, true},
+        Route{64, "bias_route:copied,warpgroups:4,turns:products", false, true},
+        Route{128, "bias_route:ahead,warpgroups:2", false, false},
+        Route{128, "bias_route:ahead,warpgroups:2,tile_k:96,stages:3", false, false},
+        Route{64, "bias_route:ahead", false, false}})
     for (const MaskShape mask : {MaskShape::none, MaskShape::right, MaskShape::window})
       for (const bool own_lengths : {false, true}) {
-        if (!route.with_lengths && (own_lengths || mask == MaskShape::window)) continue;
+        if ((own_lengths && !route.lengths) || (mask == MaskShape::window && !route.windows)) continue;
         kernels::HopperConfig config = forced_line(route.d, route.d, HopperAlgo::parse(route.algo)).config;
         config.features = {.mask = mask, .own_lengths = own_lengths, .bias = kernels::BiasType::as_input};
         ASSERT_EQ(broken_limit(config), "") << route.algo;

@@ -158,7 +158,7 @@ constexpr HopperConfig by_route(HopperConfig config, kernels::BiasRoute route, i
                                 const ForwardFeatures& features) {
   config.bias_route = route;
   config.bias_stages = stages;
-  if (route == kernels::BiasRoute::copied) config.k_stages = config.v_stages = 3;
+  if (route == kernels::BiasRoute::copied && config.d == 128) config.k_stages = config.v_stages = 3;
   ForwardFeatures with_bias = features;
   with_bias.bias = kernels::BiasType::as_input;
   return with(config, with_bias);
@@ -189,6 +189,18 @@ TEST(EmulatedHopperForward, computes_biases_that_are_copied) {
   expect_matches_oracle<copied(kD64Wide, 1, {})>(c, 1);
 }
 
+/// Then a warp copies for two warpgroups, whose blocks are not the same under a mask.
+TEST(EmulatedHopperForward, computes_biases_that_are_copied_for_four_warpgroups) {
+  Case c = small(64, Mask::none());
+  c.s_q = {530}, c.s_k = {328}, c.h = 1, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_matches_oracle<copied(kD64Turns, 2, {})>(c, 2);
+  c.mask = Mask::causal(), c.s_k = {600};
+  expect_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right})>(c, 1);
+  expect_matches_oracle<copied(kD64, 1, {.mask = MaskShape::right})>(c, 2);
+  c.mask = Mask::window(90, 0);
+  expect_matches_oracle<copied(kD64, 1, {.mask = MaskShape::window})>(c, 2);
+}
+
 TEST(EmulatedHopperForward, computes_biases_that_are_copied_beside_masks_and_lengths) {
   for (const Mask& mask : {Mask::window(90, 0, 3), Mask::window(20, 0)}) {
     Case c = small(64, mask);
@@ -196,7 +208,11 @@ TEST(EmulatedHopperForward, computes_biases_that_are_copied_beside_masks_and_len
     c.mode = Mode::group, c.b = 3, c.s_q = {240, 0, 70}, c.s_k = {264, 30, 65};
     expect_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
   }
-  Case c = small(64, Mask::window(90, 0));
+  Case c = small(64, Mask::causal());
+  c.bias = BiasSpec{bf16, {.batch = true, .query = true}};
+  c.mode = Mode::group, c.b = 3, c.s_q = {400, 0, 70}, c.s_k = {264, 30, 0};
+  expect_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right, .own_lengths = true})>(c, 2);
+  c = small(64, Mask::window(90, 0));
   c.bias = BiasSpec{bf16, {.query = true}};
   expect_matches_oracle<copied(kD64Narrow, 2, {.mask = MaskShape::window})>(c, 2);
   c = small(64, Mask::none());
@@ -266,6 +282,7 @@ TEST(EmulatedHopperForward, computes_every_size_of_masks_and_biases) {
   expect_kind_matches_oracle<ahead(kD64Narrow, {.mask = MaskShape::right})>(c);
   c.mode = Mode::group;
   expect_kind_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::right, .own_lengths = true})>(c);
+  expect_kind_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right, .own_lengths = true})>(c);
   c = small(256, Mask::none());
   c.bool_mask = Broadcast{.query = true}, c.block_mask = BlockMaskSpec{64, 64, {.query = true}};
   expect_kind_matches_oracle<with(kD256, {.keep = true, .blocks = true})>(c);
