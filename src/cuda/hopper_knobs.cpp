@@ -7,6 +7,7 @@
 namespace heed::cuda {
 namespace {
 
+using kernels::BiasRoute;
 using kernels::HopperConfig;
 using kernels::Persistence;
 using kernels::Turns;
@@ -15,6 +16,7 @@ constexpr std::array<std::string_view, 2> kNoYes{"0", "1"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"off", "static", "dynamic"};
 constexpr std::array<std::string_view, 2> kWidths{"f32", "f16"};
+constexpr std::array<std::string_view, 3> kBiasRoutes{"in_step", "ahead", "copied"};
 constexpr std::array kRows{64, 128, 192, 256};
 constexpr int kMostStages = 8;
 
@@ -85,6 +87,13 @@ constexpr std::array kKnobs{
         "sums_in", "what the second product accumulates in; f16 is inaccurate, and never chosen by heed", kWidths,
         [](const HopperConfig& c) { return c.sums_in_f16 ? 1 : 0; },
         [](HopperConfig& c, int v) { c.sums_in_f16 = v != 0; }),
+    word_knob<HopperConfig>(
+        "bias_route", "a bias of 16 bits is loaded with its block, a block ahead, or copied into shared memory",
+        kBiasRoutes, [](const HopperConfig& c) { return static_cast<int>(c.bias_route); },
+        [](HopperConfig& c, int v) { c.bias_route = static_cast<BiasRoute>(v); }),
+    number_knob<HopperConfig>(
+        "bias_stages", "stages of the ring of a warpgroup's bias, where it is copied", 1, kMostStages,
+        [](const HopperConfig& c) { return c.bias_stages; }, [](HopperConfig& c, int v) { c.bias_stages = v; }),
     word_knob<HopperConfig>(
         "pack", "query heads of a group share tiles", kNoYes, [](const HopperConfig& c) { return c.pack ? 1 : 0; },
         [](HopperConfig& c, int v) { c.pack = v != 0; }),

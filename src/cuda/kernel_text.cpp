@@ -20,6 +20,7 @@ constexpr std::array<std::string_view, 3> kMasks{"none", "right", "window"};
 constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
+constexpr std::array<std::string_view, 3> kBiasRoutes{"in_step", "ahead", "copied"};
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
 constexpr std::array<std::string_view, 10> kBackwardParts{"rows", "together", "gather", "keys_values", "values",
                                                           "keys", "queries",  "bias",   "bias_sum",    "sums"};
@@ -99,26 +100,26 @@ ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackward
 
 /// "_cluster2_pshared": what of the knobs a name tells.
 std::string knob_suffix(const kernels::HopperConfig& c) {
-  return fmt::format("{}{}{}{}{}{}", c.specialised ? "" : "_alike", c.cluster == 1 ? "" : "_cluster2",
+  return fmt::format("{}{}{}{}{}{}{}{}", c.specialised ? "" : "_alike", c.cluster == 1 ? "" : "_cluster2",
                      c.p_in_shared ? "_pshared" : "", c.scores_in_f16 ? "_scores16" : "",
-                     c.sums_in_f16 ? "_sums16" : "", c.v_by_columns ? "_columns" : "");
+                     c.sums_in_f16 ? "_sums16" : "", c.bias_ahead() ? "_ahead" : "", c.bias_copied() ? "_copied" : "",
+                     c.v_by_columns ? "_columns" : "");
 }
 
 }  // namespace
 
 KernelSource kernel_source(const kernels::HopperConfig& c) {
-  return {
-      fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
-                  knob_suffix(c), suffix(c.features)),
-      fmt::format(
-          R"(#include "hopper_forward.cuh"
+  return {fmt::format("hopper_fwd_{}_d{}_{}_{}x{}{}{}", text(kElements, c.type), c.d, c.d_v, c.tile_q(), c.tile_k,
+                      knob_suffix(c), suffix(c.features)),
+          fmt::format(
+              R"(#include "hopper_forward.cuh"
 using namespace heed::kernels;
 
 constexpr HopperConfig kConfig{{
     .type = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warpgroups = {}, .k_stages = {}, .v_stages = {},
     .q_buffers = {}, .turns = Turns::{}, .persistence = Persistence::{}, .lazy_maximum = {}, .rescale_threshold = {},
     .q_in_registers = {}, .own_o_memory = {}, .specialised = {}, .cluster = {}, .p_in_shared = {}, .scores_in_f16 = {},
-    .sums_in_f16 = {}, .v_by_columns = {},
+    .sums_in_f16 = {}, .bias_route = BiasRoute::{}, .bias_stages = {}, .v_by_columns = {},
     .features = {}}};
 
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1){}
@@ -128,10 +129,11 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1){}
   hopper_forward<kConfig>(q, k, v, o, p);
 }}
 )",
-          text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
-          text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
-          c.q_in_registers, c.own_o_memory, c.specialised, c.cluster, c.p_in_shared, c.scores_in_f16, c.sums_in_f16,
-          c.v_by_columns, initializer(c.features), c.cluster == 1 ? "" : " __cluster_dims__(kConfig.cluster, 1, 1)")};
+              text(kElements, c.type), c.d, c.d_v, c.tile_k, c.warpgroups, c.k_stages, c.v_stages, c.q_buffers,
+              text(kTurns, c.turns), text(kPersistences, c.persistence), c.lazy_maximum, c.rescale_threshold,
+              c.q_in_registers, c.own_o_memory, c.specialised, c.cluster, c.p_in_shared, c.scores_in_f16, c.sums_in_f16,
+              text(kBiasRoutes, c.bias_route), c.bias_stages, c.v_by_columns, initializer(c.features),
+              c.cluster == 1 ? "" : " __cluster_dims__(kConfig.cluster, 1, 1)")};
 }
 
 KernelSource kernel_source(const kernels::PortableConfig& c) {

@@ -19,6 +19,13 @@ enum class Persistence : int {
   dynamic,   ///< one block per multiprocessor, tiles drawn from a counter
 };
 
+/// How a bias of 16 bits reaches the math warps. One of f32 is always loaded where it is used.
+enum class BiasRoute : int {
+  in_step,  ///< loaded while its block's scores are computed
+  ahead,    ///< loaded a block of keys ahead, into registers
+  copied,   ///< copied into shared memory by warps that have nothing else to do
+};
+
 struct HopperConfig {
   Element type = Element::f16;
   int d = 128, d_v = 128;  ///< head dims of the tile: a problem's may be smaller
@@ -37,7 +44,9 @@ struct HopperConfig {
   bool p_in_shared = false;    ///< P of the second product in shared memory instead of registers
   bool scores_in_f16 = false;  ///< the first product accumulates in f16: inaccurate, never chosen by heed itself
   bool sums_in_f16 = false;    ///< likewise the second
-  bool v_by_columns = false;   ///< V's keys are neighbours in memory: follows from the problem
+  BiasRoute bias_route = BiasRoute::in_step;
+  int bias_stages = 2;        ///< of a warpgroup's bias, where it is copied
+  bool v_by_columns = false;  ///< V's keys are neighbours in memory: follows from the problem
   /// Query heads of a group may share tiles, where that makes fewer of them: features.packed then follows from the
   /// problem.
   bool pack = true;
@@ -54,6 +63,9 @@ struct HopperConfig {
   }
   /// Boolean and block masks come a block of keys ahead, as bits: where there are registers for them.
   constexpr bool masks_ahead() const { return !own_o_memory; }
+  /// There is a bias that may come so.
+  constexpr bool bias_ahead() const { return bias_route == BiasRoute::ahead && features.bias == BiasType::as_input; }
+  constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
   /// Of the features, as their weight() is counted.
   constexpr int weight_of(const ForwardFeatures& f) const { return masks_ahead() ? f.weight_ahead() : f.weight(); }
   // Registers of a thread after the roles have parted; together no more than the launch gave them all.
@@ -82,8 +94,11 @@ struct HopperConfig {
   constexpr int o_at() const { return v_at() + v_stages * v_bytes(); }  ///< [warpgroup][2 panels of 64 x 64]
   constexpr int p_at() const { return o_at() + (own_o_memory ? warpgroups * 2 * 64 * 128 : 0); }  ///< [warpgroup]
   constexpr int p_bytes() const { return 64 * 128 * key_panels(); }
-  constexpr int barriers_at() const { return p_at() + (p_in_shared ? warpgroups * p_bytes() : 0); }
-  constexpr int barriers() const { return 2 * (q_buffers * warpgroups + k_stages + v_stages); }
+  constexpr int bias_at() const { return p_at() + (p_in_shared ? warpgroups * p_bytes() : 0); }  ///< [warpgroup][stage]
+  constexpr int bias_bytes() const { return 64 * tile_k * 2; }
+  constexpr int bias_tiles() const { return bias_copied() ? warpgroups * bias_stages : 0; }
+  constexpr int barriers_at() const { return bias_at() + bias_tiles() * bias_bytes(); }
+  constexpr int barriers() const { return 2 * (q_buffers * warpgroups + k_stages + v_stages + bias_tiles()); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 31) / 32 * 32; }
   constexpr int shared_bytes() const { return work_at() + q_buffers * warpgroups * 32; }
 
@@ -123,6 +138,10 @@ struct HopperConfig {
     if (v_by_columns && features.own_lengths) return "V by columns needs sequences that fill their tensor";
     if (features.packed && !features.can_pack())
       return "heads of a group share tiles where only masks by coordinates, sinks and soft caps are between";
+    if (bias_stages < 1) return "a ring has one stage or more";
+    if (bias_copied() && (!specialised || cluster > 1))
+      return "a bias is copied by warps of the copying warpgroup, for the math warpgroups of one block";
+    if (bias_copied() && tile_k % 32 != 0) return "a bias is copied in blocks of 32 keys and multiples of that";
     if (inaccurate() && type != Element::f16) return "accumulation in f16 takes f16 inputs";
     if (scores_in_f16 && tile_k % 32 != 0) return "scores in f16 come in blocks of 32 keys and multiples of that";
     if (sums_in_f16 && d_v % 32 != 0) return "sums in f16 need a d_v that is a multiple of 32";

@@ -8,6 +8,7 @@
 
 #include "forward_features.cuh"
 #include "forward_scores.cuh"
+#include "hopper_bias.cuh"
 #include "hopper_config.h"
 #include "hopper_copies.cuh"
 #include "hopper_products.cuh"
@@ -33,10 +34,11 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   const u32 rank = C.cluster == 1 ? 0 : cluster_rank();
   const int rank_row = int(rank) * C.tile_q();  // of the cluster's rows, the first of this block's
 
-  // Barriers, a full and an empty one for each: Q by buffer and warpgroup, K and V by stage.
+  // Barriers, a full and an empty one for each: Q by buffer and warpgroup, K and V by stage, biases by warpgroup and stage.
   const u32 q_full = base + C.barriers_at(), q_empty = q_full + 8 * C.q_buffers * kWgs;
   const u32 k_full = q_empty + 8 * C.q_buffers * kWgs, k_empty = k_full + 8 * C.k_stages;
   const u32 v_full = k_empty + 8 * C.k_stages, v_empty = v_full + 8 * C.v_stages;
+  const u32 bias_full = v_empty + 8 * C.v_stages, bias_empty = bias_full + 8 * C.bias_tiles();
   volatile TileWork* works = reinterpret_cast<volatile TileWork*>(heed_shared + C.work_at());  // [buffer][warpgroup]
 
   if (threadIdx.x == 0) {
@@ -56,6 +58,10 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       mbarrier_init(v_full + 8 * i, 1);
       mbarrier_init(v_empty + 8 * i, 4 * kWgs * C.cluster);
     }
+    for (int i = 0; i < C.bias_tiles(); ++i) {
+      mbarrier_init(bias_full + 8 * i, 32);
+      mbarrier_init(bias_empty + 8 * i, 4);
+    }
     mbarrier_init_fence();
   }
   if constexpr (C.cluster == 1) {
@@ -67,6 +73,11 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   if (C.specialised && warpgroup == 0) {
     // ---- the copying warp ------------------------------------------------------------------------------------------
     fewer_registers<C.copy_registers()>();
+    if constexpr (C.bias_copied()) {
+      const u32 copying_warp = warp_uniform(threadIdx.x / 32);
+      if (copying_warp != 0 && copying_warp <= kWgs)
+        copy_biases<C>(p, base, copying_warp - 1, q_full, bias_full, bias_empty, works, threadIdx.x % 32);
+    }
     if (threadIdx.x / 32 != 0) return;
     if (!F.own_lengths && !elect_one()) return;  // one thread is enough, but for the search
     const int lane = threadIdx.x;
@@ -214,6 +225,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   Ring<C.q_buffers> q;
   Ring<C.k_stages> k;
   Ring<C.v_stages> v;
+  Ring<C.bias_stages> b;
   typename Sums<C, T>::Element o[Sums<C, T>::kRegisters];  // [64 x d_v] of the warpgroup
   float s[kN / 2];          // [64 x tile_k]: scores, then weights
   u32 half_s[C.scores_in_f16 ? kN / 4 : 1];  // the scores as the product leaves them
@@ -247,19 +259,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     v.next();
   };
   auto other = [&](u32 at) { return C.q_buffers == 1 ? at : at < kWgs ? at + kWgs : at - kWgs; };
-  auto work_in = [&](u32 at) __attribute__((always_inline)) {
-    TileWork work{};
-    work.row_tile = works[at].row_tile;
-    work.head = works[at].head;
-    work.batch = works[at].batch;
-    if constexpr (F.own_lengths) {
-      work.q_row = works[at].q_row;
-      work.k_row = works[at].k_row;
-      work.s_q = works[at].s_q;
-      work.s_k = works[at].s_k;
-    }
-    return work;
-  };
+  auto work_in = [&](u32 at) __attribute__((always_inline)) { return work_at<C>(works[at]); };
 
   auto issue_qk = [&]() {
     const u64 k_at = k_operand + k.stage * (C.k_bytes() / 16);
@@ -336,8 +336,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     blocks = blocks_of<C>(sequence, tile_row, tile_row + C.tile_rows());
     n = first_block<C>(p, blocks, work, sequence);
     if (kWgs * C.cluster > 1 && !F.blocks && more) {  // blocks that only other warpgroups need are handed on
-      int mine = F.mask == MaskShape::none ? n : blocks_of<C>(sequence, first_row, first_row + 64).high;
-      if (first_row >= sequence.rows()) mine = blocks.last();  // no rows at all: one block, for the flow's sake
+      const int mine = first_block_of_rows<C>(sequence, blocks, first_row, n);
       const bool many = F.mask == MaskShape::none || n - mine + skipped > C.most_skipped();
       if (many && n > mine) {  // the ring must turn, so that the V stage of the pending P V has to go first
         if (v_pinned) {
@@ -512,8 +511,15 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     BlockBias<F, T, kN / 2> bias;
     ShownEntries<F, T, kN / 2> shown;
     int block_behind = 0;  // the one that is computed next
-    auto fetch_features = [&](int block) __attribute__((always_inline)) {
+    auto fetch_bias = [&](int block) __attribute__((always_inline)) {
       bias.fetch(p, rows, block * kN, sequence.s_k, lane);
+    };
+    auto fetch_features = [&](int block) __attribute__((always_inline)) {
+      if constexpr (C.bias_copied()) {
+        waiting.wait(bias_full + 8 * (w * C.bias_stages + b.stage), b.phase);
+      } else if constexpr (!C.bias_ahead()) {
+        fetch_bias(block);
+      }
       if constexpr (kAhead) {
         shown.settle(p, rows, block * kN, sequence.s_k, lane);
         block_behind = next_block<C>(p, blocks, work, sequence, block);
@@ -523,7 +529,24 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     auto next = [&](int block) __attribute__((always_inline)) {
       return kAhead ? block_behind : next_block<C>(p, blocks, work, sequence, block);
     };
+    // A bias that was copied is read where it is needed, and given back when nobody can need it again.
+    auto read_copied_bias = [&]() __attribute__((always_inline)) {
+      if constexpr (C.bias_copied())
+        read_bias<C>(bias, base + C.bias_at() + (w * C.bias_stages + b.stage) * C.bias_bytes(), warp,
+                     kWgs == 4 ? fresh(lane) : lane);  // where registers are short addresses are made anew
+    };
+    // One that comes ahead is loaded as soon as its registers are free.
+    auto done_with_bias = [&](int block) __attribute__((always_inline)) {
+      if constexpr (C.bias_copied()) {
+        give_back(bias_empty + 8 * (w * C.bias_stages + b.stage));
+        b.next();
+      } else if constexpr (C.bias_ahead()) {
+        const int behind = next(block);
+        if (behind >= 0) fetch_bias(behind);
+      }
+    };
     auto prepare_scores = [&](int block, bool masked) __attribute__((always_inline)) {
+      read_copied_bias();
       if constexpr (F.changes_scores()) change_scores<F, T>(p, rows, bias, s, block * kN, sequence.s_k, lane);
       if constexpr (kByEntries) {
         hide_by_bits<F, T>(p, rows, s, block * kN, sequence.s_k, lane);
@@ -554,6 +577,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     Direct direct;
     auto make_weights_directly = [&](int block) __attribute__((always_inline)) {
       if constexpr (Direct::kPossible) {
+        read_copied_bias();
 #pragma unroll
         for (int half = 0; half < 2; ++half) bias.settle(p, rows[half], half, block * kN, sequence.s_k, lane);
         softmax.exponentiate_directly(s, [&](float product, int i) __attribute__((always_inline)) {
@@ -567,6 +591,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 #pragma unroll
     for (int i = 0; i < Sums<C, T>::kRegisters; ++i) o[i] = 0;
     if (kAhead) shown.fetch(p, rows, n * kN, sequence.s_k, lane);
+    if (C.bias_ahead()) fetch_bias(n);
     fetch_features(n);
     wgmma_wait<0>(s);
     take_scores();
@@ -576,6 +601,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     prepare_scores(n, n >= clear_high || n < clear_low);
     softmax.look(s, c, true, true);
     make_weights(n);
+    done_with_bias(n);
     publish_weights();
     softmax.add_sums();
     if (!C.own_o_memory && C.q_buffers > 1) {  // the Q buffer before this one, once its O has left through it
@@ -586,8 +612,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       draining = false;
     }
     int careful = 0;  // lazy maximum: a recent block needed a new reference, so look first for this many blocks more
-    // Blocks before a window that only other warpgroups need are handed on, too, unless sink columns come behind them.
-    const bool hands_on = F.mask == MaskShape::window && kWgs * C.cluster > 1 && !F.blocks && blocks.sinks == 0;
+    const bool hands_on = kernels::hands_on<C>(blocks);
     const int last_block = hands_on ? min(blocks_of<C>(sequence, row0, row0 + 64).low, n)
                                     : last_block_of<C>(p, blocks, work, sequence, n);
     const bool only_block = n == last_block;
@@ -639,7 +664,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
           // Where registers are short the address of Q is not kept through the loop.
           const u32 q_at = base + (kWgs == 4 && F.own_lengths ? fresh(slot) : slot) * C.q_bytes();
           scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
-          bias.fetch(p, rows, block * kN, sequence.s_k, lane);
+          if (!C.bias_copied()) fetch_bias(block);
           prepare_scores(block, false);
           softmax.look(s, c, false, true);
           make_weights(block);
@@ -647,6 +672,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         }
         release_k();
       }
+      done_with_bias(block);
       publish_weights();
       softmax.add_sums();
       if (softmax.rescale) {

@@ -14,6 +14,21 @@ struct alignas(16) TileWork {
   int unused;
 };
 
+template <HopperConfig C>
+HEED_DEVICE TileWork work_at(const volatile TileWork& there) {
+  TileWork work{};
+  work.row_tile = there.row_tile;
+  work.head = there.head;
+  work.batch = there.batch;
+  if constexpr (C.features.own_lengths) {
+    work.q_row = there.q_row;
+    work.k_row = there.k_row;
+    work.s_q = there.s_q;
+    work.s_k = there.s_k;
+  }
+  return work;
+}
+
 /// Key blocks of some rows, from the last to the first: those of the window, [low, high], then the sink columns'.
 struct KeyBlocks {
   int high, low, sinks;
@@ -89,6 +104,21 @@ HEED_DEVICE int last_block_of(const ForwardParams& p, const KeyBlocks& blocks, c
   } else {
     return blocks.last();
   }
+}
+
+/// The first block that a warpgroup's 64 rows need of those of their tile, which begin with block n: those before are
+/// handed on.
+template <HopperConfig C>
+HEED_DEVICE int first_block_of_rows(const Sequence& q, const KeyBlocks& blocks, int first_row, int n) {
+  if (C.warpgroups * C.cluster == 1 || C.features.blocks) return n;
+  int mine = C.features.mask == MaskShape::none ? n : blocks_of<C>(q, first_row, first_row + 64).high;
+  if (first_row >= q.rows()) mine = blocks.last();  // no rows at all: one block, for the flow's sake
+  return mine;
+}
+/// Blocks before a window that only other warpgroups need are handed on, too, unless sink columns come behind them.
+template <HopperConfig C>
+HEED_DEVICE bool hands_on(const KeyBlocks& blocks) {
+  return C.features.mask == MaskShape::window && C.warpgroups * C.cluster > 1 && !C.features.blocks && blocks.sinks == 0;
 }
 
 /// The heads that tiles are of: all query heads, or, where those of a group share tiles, the heads of K and V.

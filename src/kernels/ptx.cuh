@@ -85,6 +85,10 @@ HEED_DEVICE bool mbarrier_test(u32 barrier, u32 parity) {
       : "memory");
   return done != 0;
 }
+/// Arrives as soon as all that this thread has sent by cp.async is there.
+HEED_DEVICE void arrive_after_copies(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 /// Waits for the phase with this parity to end.
 HEED_DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
   while (!mbarrier_try_wait(barrier, parity)) {

@@ -33,6 +33,29 @@ std::vector<Case> problems(std::int64_t d) {
   return list;
 }
 
+/// Biases whose rows begin at multiples of sixteen bytes, of four and of two, of which some keys or rows have none.
+std::vector<Case> biased_problems(std::int64_t d) {
+  std::vector<Case> list;
+  const auto add = [&](auto change) {
+    Case c;
+    c.b = 2, c.h = 4, c.h_k = 2, c.s_q = {333}, c.s_k = {704}, c.d = c.d_v = d;
+    c.type = bf16, c.lse = true, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+    change(c);
+    list.push_back(c);
+  };
+  add([](Case&) {});
+  add([](Case& c) { c.s_k = {700}, c.mask = Mask::causal(); });
+  add([](Case& c) { c.s_k = {701}, c.bias_inf = true; });
+  add([](Case& c) { c.mask = Mask::causal(), c.s_q = c.s_k = {1000}, c.bias->shape.batch = true; });
+  add([](Case& c) { c.bias->shape.query = false, c.distribution = Distribution::hot_key, c.s_k = {1504}; });
+  add([](Case& c) { c.mask = Mask::window(100, 20, 3), c.s_q = {704}; });
+  add([](Case& c) {
+    c.mode = Mode::group, c.b = 3, c.s_q = {1, 400, 65}, c.s_k = {300, 400, 0}, c.mask = Mask::causal();
+  });
+  add([](Case& c) { c.bool_mask = Broadcast{.query = true}; });
+  return list;
+}
+
 /// And through a Hopper kernel of the backward pass: partial blocks of every size, groups of heads, an order for dQ.
 std::vector<Case> backward_problems(std::int64_t d) {
   std::vector<Case> list;
@@ -60,26 +83,44 @@ std::vector<Case> backward_problems(std::int64_t d) {
 
 bool has_hopper() { return !cuda::devices().empty() && cuda::devices().front().sm == 90; }
 
+void expect_contract(const char* knobs, std::int64_t d, const std::vector<Case>& cases) {
+  Context context(Context::Options{.cuda_algo = knobs});
+  const verify::Target target = verify::Target::of(context, EngineChoice::cuda);
+  const auto algo = cuda::HopperAlgo::parse(knobs);
+  for (const Case& c : cases) {
+    const Buffers buffers(c);
+    const Problem problem = Problem::of(buffers.args(), Memory::gpu);
+    const auto line = cuda::forced_line(static_cast<int>(d), static_cast<int>(d), algo);
+    if (!cuda::broken_limit(cuda::hopper_config(line, problem)).empty()) {  // refused, by the rule that says so
+      EXPECT_THROW(context.plan(problem, {.engine = EngineChoice::cuda}), Error);
+      continue;
+    }
+    const verify::Verdict verdict = verify::run_case(c, target);
+    EXPECT_TRUE(verdict.valid()) << verdict.to_string() << "\n  " << c.to_command() << " -algo=" << knobs;
+  }
+}
+
 class ForcedAlgorithm : public testing::TestWithParam<const char*> {};
 
 TEST_P(ForcedAlgorithm, computes_the_same_contract) {
   if (!has_hopper()) GTEST_SKIP() << "needs a GPU of sm_90";
-  Context context(Context::Options{.cuda_algo = GetParam()});
-  const verify::Target target = verify::Target::of(context, EngineChoice::cuda);
-  const auto algo = cuda::HopperAlgo::parse(GetParam());
-  for (const std::int64_t d : {64, 128, 256})
-    for (const Case& c : problems(d)) {
-      const Buffers buffers(c);
-      const Problem problem = Problem::of(buffers.args(), Memory::gpu);
-      const auto line = cuda::forced_line(static_cast<int>(d), static_cast<int>(d), algo);
-      if (!cuda::broken_limit(cuda::hopper_config(line, problem)).empty()) {  // refused, by the rule that says so
-        EXPECT_THROW(context.plan(problem, {.engine = EngineChoice::cuda}), Error);
-        continue;
-      }
-      const verify::Verdict verdict = verify::run_case(c, target);
-      EXPECT_TRUE(verdict.valid()) << verdict.to_string() << "\n  " << c.to_command() << " -algo=" << GetParam();
-    }
+  for (const std::int64_t d : {64, 128, 256}) expect_contract(GetParam(), d, problems(d));
 }
+
+class ForcedBiasRoute : public testing::TestWithParam<const char*> {};
+
+TEST_P(ForcedBiasRoute, computes_the_same_contract) {
+  if (!has_hopper()) GTEST_SKIP() << "needs a GPU of sm_90";
+  for (const std::int64_t d : {64, 128}) expect_contract(GetParam(), d, biased_problems(d));
+}
+
+INSTANTIATE_TEST_SUITE_P(On, ForcedBiasRoute,
+                         testing::Values("bias_route:copied,stages:3,bias_stages:1",
+                                         "bias_route:copied,warpgroups:2,tile_k:96,stages:2",
+                                         "bias_route:copied,warpgroups:2,tile_k:128,stages:2,bias_stages:1",
+                                         "bias_route:copied,warpgroups:1,stages:2,bias_stages:4",
+                                         "bias_route:copied,warpgroups:4,stages:4,turns:products",
+                                         "bias_route:ahead,warpgroups:2"));
 
 /// Each value of each knob, by itself or with what it needs.
 INSTANTIATE_TEST_SUITE_P(

@@ -67,6 +67,7 @@ struct OneOf {
 
 constexpr OneOf kForward{.by_default = 24, .small = 120};
 constexpr OneOf kKnobs{.by_default = 12, .small = 36};
+constexpr OneOf kBiasRoutes{.by_default = 6, .small = 36};
 constexpr OneOf kOtherKeys{.by_default = 3, .small = 30};
 constexpr OneOf kBackwardKnobs{.by_default = 40, .small = 200};
 /// There are more than a thousand for each architecture, of which hundreds are the largest.
@@ -146,6 +147,39 @@ TEST(KernelResources, kernels_with_other_knobs_have_what_they_need) {
   std::vector<ListedKernel> list = thinned(others, kKnobs);
   if (test_scale() != "small") list.insert(list.end(), each_knob.begin(), each_knob.end());
   for (const std::string& complaint : complaints(list)) ADD_FAILURE() << complaint;
+}
+
+/// A bias that comes ahead needs room in registers; one that is copied leaves some, even beside windows and lengths.
+TEST(KernelResources, kernels_whose_bias_comes_by_another_route_have_what_they_need) {
+  struct Route {
+    int d;
+    const char* algo;
+    bool windows, lengths;
+  };
+  std::vector<ListedKernel> list;
+  for (const Route& route :
+       {Route{128, "bias_route:copied,stages:3,bias_stages:1", true, true},
+        Route{128, "bias_route:copied,k_stages:2,v_stages:3", true, true},
+        Route{128, "bias_route:copied,warpgroups:2", true, true},
+        Route{128, "bias_route:copied,warpgroups:2,tile_k:96,stages:2", true, true},
+        Route{128, "bias_route:copied,warpgroups:2,tile_k:128,stages:2,bias_stages:1", false, false},
+        Route{64, "bias_route:copied", true, true}, Route{64, "bias_route:copied,tile_k:96", true, true},
+        Route{64, "bias_route:copied,tile_k:96,turns:products", true, true},
+        Route{64, "bias_route:copied,warpgroups:2,tile_k:128", true, true},
+        Route{64, "bias_route:copied,warpgroups:4,turns:products", false, true},
+        Route{128, "bias_route:ahead,warpgroups:2", false, false},
+        Route{128, "bias_route:ahead,warpgroups:2,tile_k:96,stages:3", false, false},
+        Route{64, "bias_route:ahead", false, false}})
+    for (const MaskShape mask : {MaskShape::none, MaskShape::right, MaskShape::window})
+      for (const bool own_lengths : {false, true}) {
+        if ((own_lengths && !route.lengths) || (mask == MaskShape::window && !route.windows)) continue;
+        kernels::HopperConfig config = forced_line(route.d, route.d, HopperAlgo::parse(route.algo)).config;
+        config.features = {.mask = mask, .own_lengths = own_lengths, .bias = kernels::BiasType::as_input};
+        ASSERT_EQ(broken_limit(config), "") << route.algo;
+        list.push_back({kernel_source(config), "sm_90a"});
+      }
+  EXPECT_GT(list.size(), 50u);
+  for (const std::string& complaint : complaints(thinned(list, kBiasRoutes))) ADD_FAILURE() << complaint;
 }
 
 /// Every kernel of the backward pass that knobs can ask for, with the features that it has room for: those by

@@ -192,5 +192,24 @@ TEST_F(Ptx, asynchronous_copies_fill_up_with_zeros) {
   for (std::size_t i = 0; i < 128; ++i) EXPECT_EQ(out[768 + i], in[i]) << i;
 }
 
+TEST_F(Ptx, an_mbarrier_waits_for_asynchronous_copies) {
+  compile("cp_async_mbarrier", R"(
+  if (thread == 0) mbarrier_init(shared, 32);
+  __syncthreads();
+  if (thread < 32) {
+    for (int i = 0; i < 8; ++i) copy<16>(shared + 64 + 512 * i + 16 * thread, in + 512 * i + 16 * thread, 16);
+    arrive_after_copies(shared);
+  }
+  mbarrier_wait(shared, 0);
+  for (int i = 0; i < 64; ++i) out[64 * thread + i] = shared_memory[64 + (64 * thread + 2048 + i) % 4096];
+)",
+          {.threads = 64, .shared_bytes = 64 + 4096});
+  SKIP_WITHOUT_GPU();
+  std::vector<unsigned char> in(4096), out(4096);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  run(in, out);
+  for (std::size_t i = 0; i < in.size(); ++i) EXPECT_EQ(out[i], in[(i + 2048) % 4096]) << i;
+}
+
 }  // namespace
 }  // namespace heed::cuda

@@ -110,6 +110,13 @@ void mbarrier_arrive(std::uint32_t barrier, std::int64_t expected_bytes) {
   if (state->random() % 8 == 0)
     for (unsigned rounds = state->random() % 16; rounds > 0; --rounds) pause();
 }
+void mbarrier_arrive_after_copies(std::uint32_t barrier) {
+  begin(Timing::fast_copies, state->copies, [=, copies = open_copies()] {
+    copies();
+    if (--at(barrier).missing < 0) throw std::logic_error("more arrivals at an mbarrier than it was made for");
+    at(barrier).end_phase_if_complete();
+  });
+}
 bool mbarrier_ended(std::uint32_t barrier, std::uint32_t parity) {
   if (at(barrier).phase != parity) return true;
   pause();

@@ -154,6 +154,87 @@ TEST(EmulatedHopperForward, computes_biases_and_soft_caps) {
   expect_matches_oracle<with(kD128Two, {.bias = kernels::BiasType::as_input})>(c, 2);
 }
 
+constexpr HopperConfig by_route(HopperConfig config, kernels::BiasRoute route, int stages,
+                                const ForwardFeatures& features) {
+  config.bias_route = route;
+  config.bias_stages = stages;
+  if (route == kernels::BiasRoute::copied && config.d == 128) config.k_stages = config.v_stages = 3;
+  ForwardFeatures with_bias = features;
+  with_bias.bias = kernels::BiasType::as_input;
+  return with(config, with_bias);
+}
+constexpr HopperConfig copied(const HopperConfig& config, int stages, const ForwardFeatures& features) {
+  return by_route(config, kernels::BiasRoute::copied, stages, features);
+}
+constexpr HopperConfig ahead(const HopperConfig& config, const ForwardFeatures& features) {
+  return by_route(config, kernels::BiasRoute::ahead, 2, features);
+}
+
+/// Rows that begin at multiples of sixteen bytes, of four, and of two.
+TEST(EmulatedHopperForward, computes_biases_that_are_copied) {
+  Case c = small(128, Mask::none());
+  c.s_k = {328}, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_matches_oracle<copied(kD128, 1, {})>(c, 2);
+  c = small(64, Mask::none());
+  c.h = 1, c.s_k = {202}, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_matches_oracle<copied(kD64Narrow, 3, {})>(c, 2);
+  c.s_k = {203}, c.bias_inf = true;
+  expect_matches_oracle<copied(kD64Narrow, 3, {})>(c, 2);
+  c.s_k = {328}, c.bias = BiasSpec{bf16, {.head = true}};  // one row for all
+  expect_matches_oracle<copied(kD64Narrow, 3, {})>(c, 1);
+  c = small(64, Mask::causal());
+  c.s_k = {328}, c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = true}};
+  expect_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::right})>(c, 2);
+  c.mask = Mask::none(), c.distribution = verify::Distribution::hot_key;  // read twice
+  expect_matches_oracle<copied(kD64Wide, 1, {})>(c, 1);
+}
+
+/// Then a warp copies for two warpgroups, whose blocks are not the same under a mask.
+TEST(EmulatedHopperForward, computes_biases_that_are_copied_for_four_warpgroups) {
+  Case c = small(64, Mask::none());
+  c.s_q = {530}, c.s_k = {328}, c.h = 1, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_matches_oracle<copied(kD64Turns, 2, {})>(c, 2);
+  c.mask = Mask::causal(), c.s_k = {600};
+  expect_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right})>(c, 1);
+  expect_matches_oracle<copied(kD64, 1, {.mask = MaskShape::right})>(c, 2);
+  c.mask = Mask::window(90, 0);
+  expect_matches_oracle<copied(kD64, 1, {.mask = MaskShape::window})>(c, 2);
+}
+
+TEST(EmulatedHopperForward, computes_biases_that_are_copied_beside_masks_and_lengths) {
+  for (const Mask& mask : {Mask::window(90, 0, 3), Mask::window(20, 0)}) {
+    Case c = small(64, mask);
+    c.bias = BiasSpec{bf16, {.batch = true, .query = true}};
+    c.mode = Mode::group, c.b = 3, c.s_q = {240, 0, 70}, c.s_k = {264, 30, 65};
+    expect_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+  }
+  Case c = small(64, Mask::causal());
+  c.bias = BiasSpec{bf16, {.batch = true, .query = true}};
+  c.mode = Mode::group, c.b = 3, c.s_q = {400, 0, 70}, c.s_k = {264, 30, 0};
+  expect_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right, .own_lengths = true})>(c, 2);
+  c = small(64, Mask::window(90, 0));
+  c.bias = BiasSpec{bf16, {.query = true}};
+  expect_matches_oracle<copied(kD64Narrow, 2, {.mask = MaskShape::window})>(c, 2);
+  c = small(64, Mask::none());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
+  expect_matches_oracle<copied(kD64Narrow, 2, {.keep = true})>(c, 2);
+  c = small(128, Mask::causal());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  c.block_mask = BlockMaskSpec{32, 64, {.head = true, .query = true}};
+  expect_matches_oracle<copied(kD128Two, 2, {.mask = MaskShape::right, .blocks = true})>(c, 2);
+}
+
+TEST(EmulatedHopperForward, computes_biases_that_come_ahead) {
+  Case c = small(64, Mask::causal());
+  c.s_k = {328}, c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = true}};
+  expect_matches_oracle<ahead(kD64Narrow, {.mask = MaskShape::right})>(c, 2);
+  c.mask = Mask::window(90, 0, 3), c.distribution = verify::Distribution::hot_key;
+  expect_matches_oracle<ahead(kD64Narrow, {.mask = MaskShape::window})>(c, 2);
+  c = small(128, Mask::none());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
+  expect_matches_oracle<ahead(kD128Two, {.keep = true})>(c, 2);
+}
+
 TEST(EmulatedHopperForward, computes_masks_by_bits_and_dropout) {
   Case c = small(64, Mask::none());
   c.bool_mask = Broadcast{.query = true}, c.p_drop = 0.3;
@@ -196,6 +277,12 @@ TEST(EmulatedHopperForward, computes_every_size_of_masks_and_biases) {
   c = small(128, Mask::causal());
   c.bias = BiasSpec{bf16, {.head = true, .query = true}};
   expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right, .bias = kernels::BiasType::as_input})>(c);
+  expect_kind_matches_oracle<copied(kD128, 1, {.mask = MaskShape::right})>(c);
+  c.d = c.d_v = 64;
+  expect_kind_matches_oracle<ahead(kD64Narrow, {.mask = MaskShape::right})>(c);
+  c.mode = Mode::group;
+  expect_kind_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::right, .own_lengths = true})>(c);
+  expect_kind_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right, .own_lengths = true})>(c);
   c = small(256, Mask::none());
   c.bool_mask = Broadcast{.query = true}, c.block_mask = BlockMaskSpec{64, 64, {.query = true}};
   expect_kind_matches_oracle<with(kD256, {.keep = true, .blocks = true})>(c);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace heed::kernels {
@@ -41,6 +42,12 @@ struct SharedContents {
 
 namespace {
 
+void execute(const std::vector<Copy>& copies) {
+  for (const Copy& copy : copies) {
+    std::memset(copy.to, 0, copy.bytes);
+    if (copy.read > 0) std::memcpy(copy.to, copy.from, copy.read);
+  }
+}
 Copies& mine() { return copies_of_threads[static_cast<std::size_t>(thread_index())]; }
 
 }  // namespace
@@ -79,12 +86,11 @@ void close_copies() {
   mine().groups.push_back(std::move(mine().open));
   mine().open.clear();
 }
+std::function<void()> open_copies() {
+  return [copies = std::exchange(mine().open, {})] { execute(copies); };
+}
 void wait_copies(std::size_t open_groups) {
-  for (; mine().groups.size() > open_groups; mine().groups.pop_front())
-    for (const Copy& copy : mine().groups.front()) {
-      std::memset(copy.to, 0, copy.bytes);
-      if (copy.read > 0) std::memcpy(copy.to, copy.from, copy.read);
-    }
+  for (; mine().groups.size() > open_groups; mine().groups.pop_front()) execute(mine().groups.front());
 }
 
 }  // namespace heed::emulated

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace heed::emulated {
@@ -26,6 +27,8 @@ std::uint32_t shared_address(const void* pointer);
 /// before.
 void copy_later(std::uint32_t to, const void* from, std::size_t read, std::size_t bytes);
 void close_copies();
+/// Those that are in no group: what makes them be seen.
+std::function<void()> open_copies();
 void wait_copies(std::size_t open_groups);
 
 }  // namespace heed::emulated

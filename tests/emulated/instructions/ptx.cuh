@@ -34,6 +34,7 @@ HEED_DEVICE void mbarrier_arrive_at(u32 barrier, u32) { emulated::mbarrier_arriv
 HEED_DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) { emulated::mbarrier_arrive(barrier, bytes); }
 HEED_DEVICE bool mbarrier_try_wait(u32 barrier, u32 parity) { return emulated::mbarrier_ended(barrier, parity); }
 HEED_DEVICE bool mbarrier_test(u32 barrier, u32 parity) { return emulated::mbarrier_ended(barrier, parity); }
+HEED_DEVICE void arrive_after_copies(u32 barrier) { emulated::mbarrier_arrive_after_copies(barrier); }
 HEED_DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
   while (!mbarrier_try_wait(barrier, parity)) {
   }
