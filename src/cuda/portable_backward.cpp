@@ -124,10 +124,10 @@ int section(std::int64_t key_tiles, std::int64_t heads) {
 }
 
 /// The tiles of dBias, and how many pairs of batch entry and head share each.
-struct SharedBias {
+struct SharedDBias {
   std::int64_t tiles, pairs;
 };
-SharedBias shared_bias(const Problem& problem, const PortableBackwardConfig& c) {
+SharedDBias shared_dbias(const Problem& problem, const PortableBackwardConfig& c) {
   const Broadcast shape = problem.bias()->shape;
   const std::int64_t rows = shape.query ? problem.s_q() : 1, heads = shape.head ? problem.heads_q() : 1,
                      batch = shape.batch ? problem.batch() : 1;
@@ -137,7 +137,7 @@ SharedBias shared_bias(const Problem& problem, const PortableBackwardConfig& c) 
 
 /// Parts of what a tile of dBias sums, so that all multiprocessors have some. Each costs as much as some pairs more:
 /// the way of its sums through memory.
-int parts_of_dbias(const SharedBias& bias, int multiprocessors) {
+int parts_of_dbias(const SharedDBias& bias, int multiprocessors) {
   constexpr double kCostInPairs = 1.5;
   const std::int64_t most = std::min(bias.pairs, 4 * multiprocessors / std::max<std::int64_t>(bias.tiles, 1));
   int best = 1;
@@ -247,7 +247,7 @@ void launch_portable_backward(const PortableBackwardConfigs& configs, const disp
     const LoadedKernel& step = **kernel++;
     std::int64_t count = portable_backward_blocks(config, call.problem, p);
     if (count == 0) continue;
-    if (config.part == BackwardPart::bias && shared_bias(call.problem, config).pairs < kFewPairs)
+    if (config.part == BackwardPart::bias && shared_dbias(call.problem, config).pairs < kFewPairs)
       count = std::min(count, multiprocessors * config.resident_blocks());
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(count, std::numeric_limits<std::int32_t>::max()));
     const auto threads = static_cast<unsigned>(config.launched_threads());
@@ -308,7 +308,7 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max
     config.d_bias = element_of(*problem.dbias());
     if (which == PortableGradients::shared && kernels::can_be_by_wgmma(config, types.d, types.d_v))
       config = kernels::bias_config_by_wgmma(config, types.d, types.d_v);
-    const SharedBias shared = shared_bias(problem, config);
+    const SharedDBias shared = shared_dbias(problem, config);
     dbias_parts_ = parts_of_dbias(shared, multiprocessors);
     if (dbias_parts_ > 1) {
       dbias_floats_ = shared.tiles * dbias_parts_ * config.tile() * config.block;

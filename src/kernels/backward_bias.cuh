@@ -9,7 +9,7 @@
 namespace heed::kernels {
 
 /// A tile of dBias, or a part of what it sums: some of the pairs of batch entry and head that share it.
-struct BiasTile {
+struct DBiasTile {
   int first_row, first_key;
   int batch, head;              ///< of dBias
   int first_batch, first_head;  ///< of the first pair
@@ -17,12 +17,12 @@ struct BiasTile {
 };
 
 template <PortableBackwardConfig C>
-struct BiasTiles {
+struct DBiasTiles {
   int key_tiles, row_tiles;
   i64 count;         ///< of tiles
   int heads, pairs;  ///< that share an entry
 
-  __device__ __forceinline__ explicit BiasTiles(const BackwardParams& bp) {
+  __device__ __forceinline__ explicit DBiasTiles(const BackwardParams& bp) {
     const ForwardParams& p = bp.forward;
     key_tiles = (p.longest_k + C.block - 1) / C.block;
     row_tiles = (bp.d_bias_rows + C.tile() - 1) / C.tile();
@@ -31,7 +31,7 @@ struct BiasTiles {
     pairs = heads * (bp.d_bias_batch == 1 ? p.batch : 1);
   }
   /// index: of all parts of all tiles, those of one part together.
-  __device__ __forceinline__ BiasTile at(const BackwardParams& bp, i64 index) const {
+  __device__ __forceinline__ DBiasTile at(const BackwardParams& bp, i64 index) const {
     const i64 part = index / count, tile = index % count, own = tile / key_tiles / row_tiles;
     const int first = int(part * pairs / bp.d_bias_parts), last = int((part + 1) * pairs / bp.d_bias_parts);
     const int batch = int(own / bp.d_bias_heads), head = int(own % bp.d_bias_heads);
@@ -57,13 +57,13 @@ HEED_DEVICE bool some_visible(const Sequence& q, int first_row, int rows, int fi
 
 /// What a tile sums, step by step: C.tile() rows of one head, of those that see some of its keys.
 template <PortableBackwardConfig C>
-struct BiasSteps {
+struct DBiasSteps {
   int first_row = 0, first_key = 0;  ///< of the tile
   int pairs = 0;                     ///< that are left, with this one
   int batch = 0, head = 0, row = 0;  ///< the first row
   Sequence q{};
 
-  __device__ __forceinline__ void begin(const BackwardParams& bp, const BiasTiles<C>& tiles, const BiasTile& which) {
+  __device__ __forceinline__ void begin(const BackwardParams& bp, const DBiasTiles<C>& tiles, const DBiasTile& which) {
     first_row = row = which.first_row;
     first_key = which.first_key;
     pairs = which.pairs;
@@ -73,14 +73,14 @@ struct BiasSteps {
     seek(bp, tiles);
   }
   __device__ __forceinline__ bool done() const { return pairs == 0; }
-  __device__ __forceinline__ void next(const BackwardParams& bp, const BiasTiles<C>& tiles) {
+  __device__ __forceinline__ void next(const BackwardParams& bp, const DBiasTiles<C>& tiles) {
     row += C.tile();
     seek(bp, tiles);
   }
 
  private:
   /// To the first step from here on.
-  __device__ __forceinline__ void seek(const BackwardParams& bp, const BiasTiles<C>& tiles) {
+  __device__ __forceinline__ void seek(const BackwardParams& bp, const DBiasTiles<C>& tiles) {
     const bool one_row = bp.d_bias_rows == 1;
 #pragma unroll 1
     while (pairs > 0) {
@@ -150,7 +150,7 @@ struct KeptBias {
 /// Sums of a CTA's tile, [warp_rows, warp_keys] of each warp, to dBias. over_rows: memory for a row of sums of each row of
 /// warps, where others may be until all have met. meet(): a barrier of all threads that have sums.
 template <PortableBackwardConfig C, int kM, int kR, class Meet>
-HEED_DEVICE void store_bias(const BackwardParams& bp, const BiasTile& tile, const float (&sum)[kM][kR], float* over_rows,
+HEED_DEVICE void store_dbias(const BackwardParams& bp, const DBiasTile& tile, const float (&sum)[kM][kR], float* over_rows,
                             int warp, u32 thread, const Meet& meet) {
   using Bias = typename TagOf<C.d_bias>::Type;
   const int lane = int(thread % 32), row_warp = warp / C.across, warp_key = warp % C.across * C.warp_keys();
@@ -197,10 +197,10 @@ HEED_DEVICE float4* sums_of_part(const BackwardParams& bp, i64 index, u32 thread
 
 /// Sums of the index-th part of all tiles to where they belong: dBias, where they are whole.
 template <PortableBackwardConfig C, int kM, int kR, class Meet>
-HEED_DEVICE void store_sums(const BackwardParams& bp, i64 index, const BiasTile& tile, const float (&sum)[kM][kR],
+HEED_DEVICE void store_sums(const BackwardParams& bp, i64 index, const DBiasTile& tile, const float (&sum)[kM][kR],
                             float* over_rows, int warp, u32 thread, const Meet& meet) {
   if (bp.d_bias_parts == 1) {
-    store_bias<C>(bp, tile, sum, over_rows, warp, thread, meet);
+    store_dbias<C>(bp, tile, sum, over_rows, warp, thread, meet);
     return;
   }
 #pragma unroll

@@ -50,10 +50,10 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
   }
   __syncthreads();
 
-  const BiasTiles<C> tiles(bp);
+  const DBiasTiles<C> tiles(bp);
   const i64 count = tiles.count * bp.d_bias_parts;
   Ring<kStages> ring;
-  BiasSteps<C> step;
+  DBiasSteps<C> step;
   if (warpgroup == 0) {
     fewer_registers<40>();
     if (warp_uniform(threadIdx.x / 32) != 0 || !elect_one()) return;
@@ -102,7 +102,7 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
   };
 #pragma unroll 1
   for (i64 index = blockIdx.x; index < count; index += gridDim.x) {
-    const BiasTile tile = tiles.at(bp, index);
+    const DBiasTile tile = tiles.at(bp, index);
     bias.fill(bp, tile.batch, tile.head, tile.first_row + warp * 16, tile.first_key, lane);
     make_zeros(sum[0]);
 #pragma unroll 1

@@ -18,17 +18,17 @@ namespace heed::kernels {
 /// The copies of operands, piece by piece, in the order of the products: of all the tiles of this CTA. Between two copies
 /// each warp has them in shared memory, since products and sums have the registers.
 template <PortableBackwardConfig C>
-struct alignas(16) BiasCopies {
+struct alignas(16) DBiasCopies {
   using T = typename TagOf<C.type>::Type;
   using Input = typename TagOf<C.input>::Type;
   using Output = typename TagOf<C.output>::Type;
 
   i64 index;  ///< of the tile
-  BiasSteps<C> step;
+  DBiasSteps<C> step;
   int column;   ///< the first one of the piece
   bool of_d_p;  ///< dO and V; else Q and K
 
-  __device__ __forceinline__ void begin(const BackwardParams& bp, const BiasTiles<C>& tiles) {
+  __device__ __forceinline__ void begin(const BackwardParams& bp, const DBiasTiles<C>& tiles) {
     index = blockIdx.x;
     column = 0;
     of_d_p = false;
@@ -37,7 +37,7 @@ struct alignas(16) BiasCopies {
   }
   /// The next piece, where there is one: [tile, piece] of rows, [block, piece] of keys; with dO and V, LSE and D of the
   /// rows behind them.
-  __device__ __forceinline__ void start(const BackwardParams& bp, const BiasTiles<C>& tiles, u32 to, u32 thread) {
+  __device__ __forceinline__ void start(const BackwardParams& bp, const DBiasTiles<C>& tiles, u32 to, u32 thread) {
     if (step.done()) return;
     const ForwardParams& p = bp.forward;
     const Sequence& q = step.q;
@@ -59,11 +59,11 @@ struct alignas(16) BiasCopies {
     find_tile(bp, tiles);
   }
 
-  __device__ __forceinline__ static BiasCopies load(u32 from) {
-    BiasCopies copies;
+  __device__ __forceinline__ static DBiasCopies load(u32 from) {
+    DBiasCopies copies;
     u32* const words = reinterpret_cast<u32*>(&copies);
 #pragma unroll
-    for (int i = 0; i < int(sizeof(BiasCopies) / 16); ++i)
+    for (int i = 0; i < int(sizeof(DBiasCopies) / 16); ++i)
       load_anew(*reinterpret_cast<u32(*)[4]>(words + 4 * i), from + 16 * i);
     return copies;
   }
@@ -71,7 +71,7 @@ struct alignas(16) BiasCopies {
     const u32* const words = reinterpret_cast<const u32*>(this);
     __syncwarp();  // all lanes have read it
 #pragma unroll
-    for (int i = 0; i < int(sizeof(BiasCopies) / 16); ++i)
+    for (int i = 0; i < int(sizeof(DBiasCopies) / 16); ++i)
       if (lane == 0) store_shared(to + 16 * i, *reinterpret_cast<const u32(*)[4]>(words + 4 * i));
     __syncwarp();
   }
@@ -94,7 +94,7 @@ struct alignas(16) BiasCopies {
     }
   }
   /// Past tiles with nothing to sum.
-  __device__ __forceinline__ void find_tile(const BackwardParams& bp, const BiasTiles<C>& tiles) {
+  __device__ __forceinline__ void find_tile(const BackwardParams& bp, const DBiasTiles<C>& tiles) {
 #pragma unroll 1
     while (step.done() && index + gridDim.x < tiles.count * bp.d_bias_parts) {
       index += gridDim.x;
@@ -121,19 +121,19 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
   const u32 my_rows = warp / C.across * C.warp_rows * kPiece * C.element_bytes();
   const u32 my_keys = C.owned_bytes() + warp % C.across * kN * kPiece * C.element_bytes();
-  static_assert(sizeof(BiasCopies<C>) == kBiasCopiesBytes);
-  const u32 copies_at = bias_at + C.kept_bytes() + warp * kBiasCopiesBytes;
+  static_assert(sizeof(DBiasCopies<C>) == kDBiasCopiesBytes);
+  const u32 copies_at = bias_at + C.kept_bytes() + warp * kDBiasCopiesBytes;
   KeptBias<C> bias{bias_at + thread * KeptBias<C>::kChunkBytes, 0};
 
-  const BiasTiles<C> tiles(bp);
+  const DBiasTiles<C> tiles(bp);
   const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
   const auto start_copies = [&](int stage) {
-    BiasCopies<C> copies = BiasCopies<C>::load(copies_at);
+    DBiasCopies<C> copies = DBiasCopies<C>::load(copies_at);
     copies.start(bp, tiles, ring_at + stage * kStageBytes, thread);
     close_copies();
     copies.store(copies_at, lane);
   };
-  BiasCopies<C> first;
+  DBiasCopies<C> first;
   first.begin(bp, tiles);
   first.store(copies_at, lane);
 #pragma unroll 1
@@ -151,12 +151,12 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
 
 #pragma unroll 1
   for (i64 index = blockIdx.x; index < tiles.count * bp.d_bias_parts; index += gridDim.x) {
-    const BiasTile tile = tiles.at(bp, index);
+    const DBiasTile tile = tiles.at(bp, index);
     const int first_key = tile.first_key + warp % C.across * kN;
     bias.fill(bp, tile.batch, tile.head, tile.first_row + warp / C.across * C.warp_rows, first_key, lane);
     float sum[kM][kN / 2];  // [warp_rows, warp_keys]
     clear(sum);
-    BiasSteps<C> step;
+    DBiasSteps<C> step;
 #pragma unroll 1
     for (step.begin(bp, tiles, tile); !step.done(); step.next(bp, tiles)) {
       const Sequence& q = step.q;
@@ -235,7 +235,7 @@ __device__ __forceinline__ void portable_backward_bias_sum(const BackwardParams&
   static_assert(C.impossible() == nullptr && C.part == BackwardPart::bias_sum);
   constexpr int kN = C.warp_keys(), kM = C.warp_rows / 16;
   extern __shared__ __align__(128) u8 heed_shared[];
-  const BiasTiles<C> tiles(bp);
+  const DBiasTiles<C> tiles(bp);
   const u32 thread = threadIdx.x;
   const int warp = __shfl_sync(0xffffffffu, thread / 32, 0);
 #pragma unroll 1
@@ -253,7 +253,7 @@ __device__ __forceinline__ void portable_backward_bias_sum(const BackwardParams&
         x[2] += four.z;
         x[3] += four.w;
       }
-    store_bias<C>(bp, tiles.at(bp, index), sum, reinterpret_cast<float*>(heed_shared), warp, thread,
+    store_dbias<C>(bp, tiles.at(bp, index), sum, reinterpret_cast<float*>(heed_shared), warp, thread,
                   [] { __syncthreads(); });
   }
 }

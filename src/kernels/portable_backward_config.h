@@ -24,7 +24,7 @@ enum class BackwardPart : int {
 constexpr int kTileStateBytes = 64;
 
 /// What each warp of `bias` keeps of its copies there.
-constexpr int kBiasCopiesBytes = 80;
+constexpr int kDBiasCopiesBytes = 80;
 
 /// Features beside which hopper_backward_bias.cuh computes dBias.
 constexpr bool bias_fits_wgmma(const ForwardFeatures& f) {
@@ -126,7 +126,7 @@ struct PortableBackwardConfig {
     if (by_wgmma)  // and a barrier for who fills a stage, one for who frees it
       return stages * (owned_bytes() + block_bytes() + 16) + kept_bytes();
     if (part == BackwardPart::bias)
-      return stages * (owned_bytes() + block_bytes() + stats_bytes()) + kept_bytes() + warps * kBiasCopiesBytes;
+      return stages * (owned_bytes() + block_bytes() + stats_bytes()) + kept_bytes() + warps * kDBiasCopiesBytes;
     return owned_bytes() + stages * (block_bytes() + stats_bytes()) + weight_bytes() +
            (is_together() ? kTileStateBytes : 0);
   }
