@@ -40,6 +40,8 @@ class HopperForward final : public CudaForwardKernel {
   std::string too_much(const Problem& problem) const override {
     if (line_.only_block_masks && (!problem.block_mask() || problem.block_mask()->block_k % line_.config.tile_k != 0))
       return fmt::format("it is for block masks whose blocks are multiples of {} keys", line_.config.tile_k);
+    if (line_.only_narrow_biases && !has_narrow_bias(problem))
+      return "it is for a bias of 16 bits with an even number of keys";
     const int weight = line_.config.weight_of(features_of(problem));
     if (weight <= line_.room) return {};
     return fmt::format("the features weigh {}, there is room for {}", weight, line_.room);
@@ -51,6 +53,11 @@ class HopperForward final : public CudaForwardKernel {
   }
 
  private:
+  /// Other rows than those of whole words would be copied entry by entry, which takes a warp longer than the products.
+  static bool has_narrow_bias(const Problem& problem) {
+    return features_of(problem).bias == kernels::BiasType::as_input && problem.bias()->shape.key &&
+           problem.s_k() % 2 == 0;
+  }
   /// Query heads whose rows share tiles.
   static std::int64_t heads_together(const HopperConfig& config, const Problem& problem) {
     return config.features.packed ? problem.heads_q() / problem.heads_k() : 1;

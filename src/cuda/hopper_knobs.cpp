@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 2> kNoYes{"0", "1"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"off", "static", "dynamic"};
 constexpr std::array<std::string_view, 2> kWidths{"f32", "f16"};
-constexpr std::array<std::string_view, 3> kBiasRoutes{"in_step", "ahead", "copied"};
+constexpr std::array<std::string_view, 2> kBiasRoutes{"in_step", "copied"};
 constexpr std::array kRows{64, 128, 192, 256};
 constexpr int kMostStages = 8;
 
@@ -88,8 +88,8 @@ constexpr std::array kKnobs{
         [](const HopperConfig& c) { return c.sums_in_f16 ? 1 : 0; },
         [](HopperConfig& c, int v) { c.sums_in_f16 = v != 0; }),
     word_knob<HopperConfig>(
-        "bias_route", "a bias of 16 bits is loaded with its block, a block ahead, or copied into shared memory",
-        kBiasRoutes, [](const HopperConfig& c) { return static_cast<int>(c.bias_route); },
+        "bias_route", "a bias of 16 bits is loaded with its block, or copied into shared memory", kBiasRoutes,
+        [](const HopperConfig& c) { return static_cast<int>(c.bias_route); },
         [](HopperConfig& c, int v) { c.bias_route = static_cast<BiasRoute>(v); }),
     number_knob<HopperConfig>(
         "bias_stages", "stages of the ring of a warpgroup's bias, where it is copied", 1, kMostStages,

@@ -21,6 +21,7 @@ using dispatch::MaskClass;
 using dispatch::MathUnit;
 using dispatch::Set;
 using dispatch::Sizes;
+using kernels::BiasRoute;
 using kernels::HopperConfig;
 using kernels::Turns;
 
@@ -77,6 +78,14 @@ constexpr HopperLine for_block_masks(HopperLine line) {
   line.only_block_masks = true;
   return preferred(line, 0);
 }
+/// Only for biases of 16 bits, which come through shared memory: beside masks by coordinates and lengths nothing that
+/// changes scores has room.
+constexpr HopperLine for_narrow_biases(HopperLine line) {
+  line.spec.signature.features = {Feature::lse, Feature::sink, Feature::logical_lengths, Feature::bias};
+  line.config.bias_route = BiasRoute::copied;
+  line.only_narrow_biases = true;
+  return preferred(line, 0);
+}
 constexpr Sizes dims(std::int64_t from, std::int64_t to) { return {from, to, 8}; }
 
 constexpr HopperLine line(std::string_view stem, const ForwardSignature& s, const HopperConfig& config,
@@ -110,12 +119,21 @@ constexpr std::array kLines{
     for_block_masks(line("hopper_fwd_d64_block_mask", signature(dims(8, 64), dims(8, 64)),
                          {.d = 64, .d_v = 64, .tile_k = 128, .warpgroups = 2}, "2 free warpgroups, for block masks",
                          3)),
+    for_narrow_biases(line("hopper_fwd_d64_bias", signature(dims(8, 64), dims(8, 64)),
+                           {.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3, .turns = Turns::products},
+                           "3 warpgroups in turns, for biases of 16 bits", 4)),
     line("hopper_fwd_d64", signature(dims(8, 64), dims(8, 64)), {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 3},
          "3 free warpgroups", 3),
     line("hopper_fwd_d64_features", signature(dims(8, 64), dims(8, 64)),
          {.d = 64, .d_v = 64, .tile_k = 64, .warpgroups = 2}, "2 free warpgroups with room for every feature", 12),
     line("hopper_fwd_d96", signature(dims(8, 96), dims(8, 96)), {.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3},
          "3 free warpgroups", 1),
+    for_narrow_biases(line("hopper_fwd_d96_bias", signature(dims(8, 96), dims(8, 96)),
+                           {.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3, .k_stages = 2, .v_stages = 3},
+                           "3 free warpgroups, for biases of 16 bits", 4)),
+    for_narrow_biases(line("hopper_fwd_d128_bias", signature(dims(8, 128), dims(8, 128)),
+                           {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3, .k_stages = 2, .v_stages = 3},
+                           "3 free warpgroups, for biases of 16 bits", 4)),
     line("hopper_fwd_d128", signature(dims(8, 128), dims(8, 128)),
          {.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3}, "3 free warpgroups", 2),
     line("hopper_fwd_d128_128x64", signature(dims(8, 128), dims(8, 128)),

@@ -18,7 +18,8 @@ struct HopperLine {
   std::int64_t from_s_k = 0, to_s_k = dispatch::Sizes::kNoLimit;  ///< it is the one to take for so many keys
   double preference = 1;                                          ///< what its expected time is multiplied by there
   bool keeps_lazy_maximum = false;                                ///< somebody has told whether it has one
-  bool only_block_masks = false;  ///< for block masks alone, whose blocks are whole blocks of its keys
+  bool only_block_masks = false;    ///< for block masks alone, whose blocks are whole blocks of its keys
+  bool only_narrow_biases = false;  ///< for biases of 16 bits alone, whose rows begin at whole words
 };
 
 /// What room for one handful of features more adds to the expected time.

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 3> kMasks{"none", "right", "window"};
 constexpr std::array<std::string_view, 3> kBiases{"none", "f32", "as_input"};
 constexpr std::array<std::string_view, 3> kTurns{"free", "products", "softmax"};
 constexpr std::array<std::string_view, 3> kPersistences{"one_tile", "fixed", "dynamic"};
-constexpr std::array<std::string_view, 3> kBiasRoutes{"in_step", "ahead", "copied"};
+constexpr std::array<std::string_view, 2> kBiasRoutes{"in_step", "copied"};
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
 constexpr std::array<std::string_view, 10> kBackwardParts{"rows", "together", "gather", "keys_values", "values",
                                                           "keys", "queries",  "bias",   "bias_sum",    "sums"};
@@ -100,9 +100,9 @@ ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackward
 
 /// "_cluster2_pshared": what of the knobs a name tells.
 std::string knob_suffix(const kernels::HopperConfig& c) {
-  return fmt::format("{}{}{}{}{}{}{}{}", c.specialised ? "" : "_alike", c.cluster == 1 ? "" : "_cluster2",
+  return fmt::format("{}{}{}{}{}{}{}", c.specialised ? "" : "_alike", c.cluster == 1 ? "" : "_cluster2",
                      c.p_in_shared ? "_pshared" : "", c.scores_in_f16 ? "_scores16" : "",
-                     c.sums_in_f16 ? "_sums16" : "", c.bias_ahead() ? "_ahead" : "", c.bias_copied() ? "_copied" : "",
+                     c.sums_in_f16 ? "_sums16" : "", c.bias_copied() ? "_copied" : "",
                      c.v_by_columns ? "_columns" : "");
 }
 

@@ -22,7 +22,6 @@ enum class Persistence : int {
 /// How a bias of 16 bits reaches the math warps. One of f32 is always loaded where it is used.
 enum class BiasRoute : int {
   in_step,  ///< loaded while its block's scores are computed
-  ahead,    ///< loaded a block of keys ahead, into registers
   copied,   ///< copied into shared memory by warps that have nothing else to do
 };
 
@@ -63,8 +62,6 @@ struct HopperConfig {
   }
   /// Boolean and block masks come a block of keys ahead, as bits: where there are registers for them.
   constexpr bool masks_ahead() const { return !own_o_memory; }
-  /// There is a bias that may come so.
-  constexpr bool bias_ahead() const { return bias_route == BiasRoute::ahead && features.bias == BiasType::as_input; }
   constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
   /// Of the features, as their weight() is counted.
   constexpr int weight_of(const ForwardFeatures& f) const { return masks_ahead() ? f.weight_ahead() : f.weight(); }

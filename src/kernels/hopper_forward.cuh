@@ -511,14 +511,11 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     BlockBias<F, T, kN / 2> bias;
     ShownEntries<F, T, kN / 2> shown;
     int block_behind = 0;  // the one that is computed next
-    auto fetch_bias = [&](int block) __attribute__((always_inline)) {
-      bias.fetch(p, rows, block * kN, sequence.s_k, lane);
-    };
     auto fetch_features = [&](int block) __attribute__((always_inline)) {
       if constexpr (C.bias_copied()) {
         waiting.wait(bias_full + 8 * (w * C.bias_stages + b.stage), b.phase);
-      } else if constexpr (!C.bias_ahead()) {
-        fetch_bias(block);
+      } else {
+        bias.fetch(p, rows, block * kN, sequence.s_k, lane);
       }
       if constexpr (kAhead) {
         shown.settle(p, rows, block * kN, sequence.s_k, lane);
@@ -535,14 +532,10 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         read_bias<C>(bias, base + C.bias_at() + (w * C.bias_stages + b.stage) * C.bias_bytes(), warp,
                      kWgs == 4 ? fresh(lane) : lane);  // where registers are short addresses are made anew
     };
-    // One that comes ahead is loaded as soon as its registers are free.
-    auto done_with_bias = [&](int block) __attribute__((always_inline)) {
+    auto done_with_bias = [&]() __attribute__((always_inline)) {
       if constexpr (C.bias_copied()) {
         give_back(bias_empty + 8 * (w * C.bias_stages + b.stage));
         b.next();
-      } else if constexpr (C.bias_ahead()) {
-        const int behind = next(block);
-        if (behind >= 0) fetch_bias(behind);
       }
     };
     auto prepare_scores = [&](int block, bool masked) __attribute__((always_inline)) {
@@ -591,7 +584,6 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 #pragma unroll
     for (int i = 0; i < Sums<C, T>::kRegisters; ++i) o[i] = 0;
     if (kAhead) shown.fetch(p, rows, n * kN, sequence.s_k, lane);
-    if (C.bias_ahead()) fetch_bias(n);
     fetch_features(n);
     wgmma_wait<0>(s);
     take_scores();
@@ -601,7 +593,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     prepare_scores(n, n >= clear_high || n < clear_low);
     softmax.look(s, c, true, true);
     make_weights(n);
-    done_with_bias(n);
+    done_with_bias();
     publish_weights();
     softmax.add_sums();
     if (!C.own_o_memory && C.q_buffers > 1) {  // the Q buffer before this one, once its O has left through it
@@ -664,7 +656,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
           // Where registers are short the address of Q is not kept through the loop.
           const u32 q_at = base + (kWgs == 4 && F.own_lengths ? fresh(slot) : slot) * C.q_bytes();
           scores_of_warp<C, T>(s, q_at + warp * 16 * 128, base + C.k_at() + k.stage * C.k_bytes(), lane);
-          if (!C.bias_copied()) fetch_bias(block);
+          if constexpr (!C.bias_copied()) bias.fetch(p, rows, block * kN, sequence.s_k, lane);
           prepare_scores(block, false);
           softmax.look(s, c, false, true);
           make_weights(block);
@@ -672,7 +664,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         }
         release_k();
       }
-      done_with_bias(block);
+      done_with_bias();
       publish_weights();
       softmax.add_sums();
       if (softmax.rescale) {

@@ -119,8 +119,7 @@ INSTANTIATE_TEST_SUITE_P(On, ForcedBiasRoute,
                                          "bias_route:copied,warpgroups:2,tile_k:96,stages:2",
                                          "bias_route:copied,warpgroups:2,tile_k:128,stages:2,bias_stages:1",
                                          "bias_route:copied,warpgroups:1,stages:2,bias_stages:4",
-                                         "bias_route:copied,warpgroups:4,stages:4,turns:products",
-                                         "bias_route:ahead,warpgroups:2"));
+                                         "bias_route:copied,warpgroups:4,stages:4,turns:products"));
 
 /// Each value of each knob, by itself or with what it needs.
 INSTANTIATE_TEST_SUITE_P(

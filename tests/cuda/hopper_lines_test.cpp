@@ -24,12 +24,47 @@ TEST(HopperLines, have_one_for_lengths_and_one_for_windows_at_d64) {
             hopper("d64_256x64"));
 }
 
-TEST(HopperLines, have_wide_blocks_for_features_at_d64_but_for_a_bias) {
+TEST(HopperLines, have_wide_blocks_for_features_at_d64) {
   EXPECT_EQ(line_for(forward_of(64).alibi(Alibi::per_head)), hopper("d64_192x96"));
   EXPECT_EQ(line_for(forward_of(64).soft_cap(30)), hopper("d64_192x96"));
   EXPECT_EQ(line_for(forward_of(64).dropout(0.1)), hopper("d64_192x96"));
   EXPECT_EQ(line_for(forward_of(64).bool_mask(Broadcast{.query = true})), hopper("d64_192x96"));
-  EXPECT_EQ(line_for(forward_of(64).bias(BiasSpec{bf16, {.query = true}})), hopper("d64"));
+}
+
+TEST(HopperLines, have_one_for_biases_of_sixteen_bits_beside_masks_and_lengths) {
+  const BiasSpec bias{bf16, {.head = true, .query = true}};
+  for (const Mask& mask : {Mask::none(), Mask::causal(), Mask::window(1023, 0, 4)}) {
+    EXPECT_EQ(line_for(forward_of(64, mask).bias(bias)), hopper("d64_bias"));
+    EXPECT_EQ(line_for(forward_of(96, mask).bias(bias)), hopper("d96_bias"));
+    EXPECT_EQ(line_for(forward_of(128, mask).bias(bias)), hopper("d128_bias"));
+    EXPECT_EQ(line_for(forward_of(128, mask).bias(bias).sink(true).lse(true).heads(16, 4)), hopper("d128_bias"));
+    EXPECT_EQ(line_for(forward_of(64, mask).bias(bias).logical_lengths(true, true)), hopper("d64_bias"));
+    EXPECT_EQ(line_for(forward_of(128, mask).bias(bias).mode(Mode::group).total_rows(16384, 16384)),
+              hopper("d128_bias"));
+  }
+  EXPECT_EQ(line_for(forward_of(40).bias(bias)), hopper("d64_bias"));
+  EXPECT_EQ(line_for(forward_of(120).bias(bias)), hopper("d128_bias"));
+  EXPECT_EQ(line_for(forward_of(192).bias(bias)), hopper("d192"));
+}
+
+TEST(HopperLines, give_other_biases_to_those_for_everything) {
+  const BiasSpec bias{bf16, {.head = true, .query = true}}, wide{f32, {.head = true, .query = true}};
+  EXPECT_EQ(line_for(forward_of(64).bias(wide)), hopper("d64"));
+  EXPECT_EQ(line_for(forward_of(128).bias(wide)), hopper("d128"));
+  EXPECT_EQ(line_for(forward_of(64).bias(bias).alibi(Alibi::per_head)), hopper("d64"));
+  EXPECT_EQ(line_for(forward_of(128).bias(bias).dropout(0.1)), hopper("d128_128x64"));
+  EXPECT_EQ(line_for(forward_of(128).bias(bias).bool_mask(Broadcast{.query = true})), hopper("d128_128x64"));
+  // Rows that would be copied entry by entry.
+  EXPECT_EQ(line_for(forward_of(64).bias(BiasSpec{bf16, {.query = true, .key = false}})), hopper("d64"));
+  EXPECT_EQ(line_for(forward_of(64).bias(bias).lengths(4096, 4095)), hopper("d64"));
+  EXPECT_EQ(line_for(forward_of(128).bias(bias).lengths(4096, 4095)), hopper("d128"));
+}
+
+TEST(HopperLines, have_none_for_biases_where_there_is_no_bias) {
+  EXPECT_EQ(line_for(forward_of(96)), hopper("d96"));
+  EXPECT_EQ(line_for(forward_of(96).alibi(Alibi::per_head)), hopper("d96"));
+  EXPECT_EQ(line_for(forward_of(128, Mask::window(1023, 0)).mode(Mode::group).total_rows(16384, 16384)),
+            hopper("d128"));
 }
 
 TEST(HopperLines, have_one_for_block_masks_of_whole_blocks_of_its_keys) {

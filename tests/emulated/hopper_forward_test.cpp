@@ -154,27 +154,24 @@ TEST(EmulatedHopperForward, computes_biases_and_soft_caps) {
   expect_matches_oracle<with(kD128Two, {.bias = kernels::BiasType::as_input})>(c, 2);
 }
 
-constexpr HopperConfig by_route(HopperConfig config, kernels::BiasRoute route, int stages,
-                                const ForwardFeatures& features) {
-  config.bias_route = route;
+constexpr HopperConfig copied(HopperConfig config, int stages, ForwardFeatures features) {
+  config.bias_route = kernels::BiasRoute::copied;
   config.bias_stages = stages;
-  if (route == kernels::BiasRoute::copied && config.d == 128) config.k_stages = config.v_stages = 3;
-  ForwardFeatures with_bias = features;
-  with_bias.bias = kernels::BiasType::as_input;
-  return with(config, with_bias);
+  features.bias = kernels::BiasType::as_input;
+  return with(config, features);
 }
-constexpr HopperConfig copied(const HopperConfig& config, int stages, const ForwardFeatures& features) {
-  return by_route(config, kernels::BiasRoute::copied, stages, features);
-}
-constexpr HopperConfig ahead(const HopperConfig& config, const ForwardFeatures& features) {
-  return by_route(config, kernels::BiasRoute::ahead, 2, features);
-}
+/// As the lines for biases are.
+constexpr HopperConfig kD64Bias{.d = 64, .d_v = 64, .tile_k = 96, .warpgroups = 3, .turns = kernels::Turns::products};
+constexpr HopperConfig kD96Bias{.d = 96, .d_v = 96, .tile_k = 64, .warpgroups = 3, .k_stages = 2, .v_stages = 3};
+constexpr HopperConfig kD128Bias{.d = 128, .d_v = 128, .tile_k = 64, .warpgroups = 3, .k_stages = 2, .v_stages = 3};
 
 /// Rows that begin at multiples of sixteen bytes, of four, and of two.
 TEST(EmulatedHopperForward, computes_biases_that_are_copied) {
   Case c = small(128, Mask::none());
   c.s_k = {328}, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
-  expect_matches_oracle<copied(kD128, 1, {})>(c, 2);
+  expect_matches_oracle<copied(kD128Bias, 2, {})>(c, 2);
+  c.d = c.d_v = 96;
+  expect_matches_oracle<copied(kD96Bias, 2, {})>(c, 1);
   c = small(64, Mask::none());
   c.h = 1, c.s_k = {202}, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
   expect_matches_oracle<copied(kD64Narrow, 3, {})>(c, 2);
@@ -184,7 +181,7 @@ TEST(EmulatedHopperForward, computes_biases_that_are_copied) {
   expect_matches_oracle<copied(kD64Narrow, 3, {})>(c, 1);
   c = small(64, Mask::causal());
   c.s_k = {328}, c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = true}};
-  expect_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::right})>(c, 2);
+  expect_matches_oracle<copied(kD64Bias, 2, {.mask = MaskShape::right})>(c, 2);
   c.mask = Mask::none(), c.distribution = verify::Distribution::hot_key;  // read twice
   expect_matches_oracle<copied(kD64Wide, 1, {})>(c, 1);
 }
@@ -206,12 +203,16 @@ TEST(EmulatedHopperForward, computes_biases_that_are_copied_beside_masks_and_len
     Case c = small(64, mask);
     c.bias = BiasSpec{bf16, {.batch = true, .query = true}};
     c.mode = Mode::group, c.b = 3, c.s_q = {240, 0, 70}, c.s_k = {264, 30, 65};
-    expect_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+    expect_matches_oracle<copied(kD64Bias, 2, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
   }
   Case c = small(64, Mask::causal());
   c.bias = BiasSpec{bf16, {.batch = true, .query = true}};
   c.mode = Mode::group, c.b = 3, c.s_q = {400, 0, 70}, c.s_k = {264, 30, 0};
   expect_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right, .own_lengths = true})>(c, 2);
+  c = small(128, Mask::window(90, 0, 3));
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  c.b = 2, c.h = 1, c.q_eff_lens = {230, 100}, c.kv_eff_lens = {300, 97};
+  expect_matches_oracle<copied(kD128Bias, 2, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
   c = small(64, Mask::window(90, 0));
   c.bias = BiasSpec{bf16, {.query = true}};
   expect_matches_oracle<copied(kD64Narrow, 2, {.mask = MaskShape::window})>(c, 2);
@@ -222,17 +223,6 @@ TEST(EmulatedHopperForward, computes_biases_that_are_copied_beside_masks_and_len
   c.bias = BiasSpec{bf16, {.head = true, .query = true}};
   c.block_mask = BlockMaskSpec{32, 64, {.head = true, .query = true}};
   expect_matches_oracle<copied(kD128Two, 2, {.mask = MaskShape::right, .blocks = true})>(c, 2);
-}
-
-TEST(EmulatedHopperForward, computes_biases_that_come_ahead) {
-  Case c = small(64, Mask::causal());
-  c.s_k = {328}, c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = true}};
-  expect_matches_oracle<ahead(kD64Narrow, {.mask = MaskShape::right})>(c, 2);
-  c.mask = Mask::window(90, 0, 3), c.distribution = verify::Distribution::hot_key;
-  expect_matches_oracle<ahead(kD64Narrow, {.mask = MaskShape::window})>(c, 2);
-  c = small(128, Mask::none());
-  c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
-  expect_matches_oracle<ahead(kD128Two, {.keep = true})>(c, 2);
 }
 
 TEST(EmulatedHopperForward, computes_masks_by_bits_and_dropout) {
@@ -277,11 +267,10 @@ TEST(EmulatedHopperForward, computes_every_size_of_masks_and_biases) {
   c = small(128, Mask::causal());
   c.bias = BiasSpec{bf16, {.head = true, .query = true}};
   expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right, .bias = kernels::BiasType::as_input})>(c);
-  expect_kind_matches_oracle<copied(kD128, 1, {.mask = MaskShape::right})>(c);
+  expect_kind_matches_oracle<copied(kD128Bias, 2, {.mask = MaskShape::right})>(c);
   c.d = c.d_v = 64;
-  expect_kind_matches_oracle<ahead(kD64Narrow, {.mask = MaskShape::right})>(c);
   c.mode = Mode::group;
-  expect_kind_matches_oracle<copied(kD64Wide, 2, {.mask = MaskShape::right, .own_lengths = true})>(c);
+  expect_kind_matches_oracle<copied(kD64Bias, 2, {.mask = MaskShape::right, .own_lengths = true})>(c);
   expect_kind_matches_oracle<copied(kD64Turns, 2, {.mask = MaskShape::right, .own_lengths = true})>(c);
   c = small(256, Mask::none());
   c.bool_mask = Broadcast{.query = true}, c.block_mask = BlockMaskSpec{64, 64, {.query = true}};
