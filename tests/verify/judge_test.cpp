@@ -113,6 +113,19 @@ TEST(Judge, lets_weights_vanish_that_f32_cannot_hold_whatever_they_are_multiplie
   expect_complaint(c, becomes(1e-15), "o at (0, 0, 8, 0)");
 }
 
+// A weighted mean of equal values is that value; weights of bf16 that add up to less or more than 1 make it the next number.
+TEST(Judge, lets_a_mean_of_equal_values_be_a_step_off) {
+  Case c;
+  c.b = 1, c.h = c.h_k = 2, c.s_q = {128}, c.s_k = {35}, c.d = 47, c.d_v = 109;
+  c.type = bf16, c.scale = 0.3, c.distribution = Distribution::const_v, c.seed = 8748541114772754677u;
+  const auto becomes = [](double value) {
+    return plain_and(
+        [value](const ForwardArgs& args) { core::store(args.o.data, args.o.type, o_at(args, 0, 0, 52, 58), value); });
+  };
+  EXPECT_TRUE(run_case(c, becomes(-2.9375)).valid()) << run_case(c, becomes(-2.9375)).to_string();
+  expect_complaint(c, becomes(-2.96875), "o at (0, 0, 52, 58)");
+}
+
 TEST(Judge, finds_an_element_that_was_never_written) {
   for (const DataType type : {f32, f16, bf16})
     expect_complaint(small_case(type), plain_and([](const ForwardArgs& args) {
