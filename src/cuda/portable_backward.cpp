@@ -130,17 +130,17 @@ class PortableBackward final : public CudaBackwardKernel {
     const double rate = product_type(problem) == kernels::Element::f32 ? 25e12 : 250e12;
     const double pairs = 2 * expected_pairs(problem), d = static_cast<double>(problem.d()),
                  d_v = static_cast<double>(problem.d_v());
-    const bool together = PortableBackwardConfigs(problem, max_shared_bytes()).dq_sum_columns() > 0;
+    const bool together = PortableBackwardConfigs(problem, planned_for()).dq_sum_columns() > 0;
     return together ? 20e-6 + pairs * (3 * d + 2 * d_v) / rate : 12e-6 + pairs * (4 * d + 3 * d_v) / rate;
   }
 
   std::vector<Step> steps(const Problem& problem, const Device& device) const override {
-    return portable_backward_steps(PortableBackwardConfigs(problem, device.max_shared_memory), portable_arch(device));
+    return portable_backward_steps(PortableBackwardConfigs(problem, portable_device(device)), portable_arch(device));
   }
 
  private:
   BackwardWorkspace workspace(const Problem& problem) const override {
-    return workspace(problem, PortableBackwardConfigs(problem, max_shared_bytes()));
+    return workspace(problem, PortableBackwardConfigs(problem, planned_for()));
   }
   static BackwardWorkspace workspace(const Problem& problem, const PortableBackwardConfigs& configs) {
     const std::int64_t rows = packed_row_space(problem);
@@ -148,10 +148,12 @@ class PortableBackward final : public CudaBackwardKernel {
                             {.row_space = rows, .dq_sum_floats = problem.heads_q() * rows * configs.dq_sum_columns()});
   }
 
-  int max_shared_bytes() const { return has_state() ? state().device.max_shared_memory : 0; }
+  kernels::PortableDevice planned_for() const {
+    return has_state() ? portable_device(state().device) : kernels::PortableDevice{};
+  }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
-    const PortableBackwardConfigs configs(call.problem, max_shared_bytes());
+    const PortableBackwardConfigs configs(call.problem, planned_for());
     launch_portable_backward(configs, call, workspace(call.problem, configs), compiled.kernels, device);
   }
 };
@@ -212,7 +214,7 @@ void launch_portable_backward(const PortableBackwardConfigs& configs, const disp
   }
 }
 
-PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes,
+PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, const kernels::PortableDevice& device,
                                                  PortableGradients which) {
   if (which == PortableGradients::shared && !problem.dbias() && !problem.dsink()) return;
   const kernels::ForwardFeatures features = features_of(problem);
@@ -225,13 +227,13 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max
   const auto add = [&](BackwardPart part) {
     BackwardTypes of_part = types;
     if (part == BackwardPart::rows) of_part.row_bytes = row_bytes(problem, {Operand::o, Operand::d_o});
-    PortableBackwardConfig config = kernels::portable_backward_config(part, of_part, features, max_shared_bytes);
+    PortableBackwardConfig config = kernels::portable_backward_config(part, of_part, features, device);
     if (part == BackwardPart::bias) config.d_bias = element_of(*problem.dbias());
     list_[count_++] = config;
   };
   add(BackwardPart::rows);
   if (which == PortableGradients::all) {
-    if (adds_up_dq(problem) && kernels::computed_together(types, features, max_shared_bytes)) {
+    if (adds_up_dq(problem) && kernels::computed_together(types, features, device)) {
       list_.front().d = kernels::head_tile(types.d);
       add(BackwardPart::together);
       add(BackwardPart::gather);

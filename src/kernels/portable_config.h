@@ -89,9 +89,20 @@ struct PortableConfig {
   friend constexpr bool operator==(const PortableConfig&, const PortableConfig&) = default;
 };
 
-/// The configuration that is shipped for a problem, on a GPU that gives a CTA max_shared_bytes. None of them spills.
+/// What of a GPU decides how kernels compute.
+struct PortableDevice {
+  int sm;                ///< compute capability: 90 is 9.0
+  int max_shared_bytes;  ///< of a CTA
+
+  /// The compiler takes up to ten registers more for the same kernel. The fullest have none left, and so they have
+  /// fewer products at a time.
+  constexpr bool takes_more_registers() const { return sm >= 100; }
+};
+
+/// The configuration that is shipped for a problem on a GPU. None of them spills.
 constexpr PortableConfig portable_config(Element type, Element input, Element output, int d, int d_v, int row_bytes,
-                                         const ForwardFeatures& features, int max_shared_bytes) {
+                                         const ForwardFeatures& features, const PortableDevice& device) {
+  const int max_shared_bytes = device.max_shared_bytes;
   PortableConfig c{.type = type,
                    .input = input,
                    .output = output,
@@ -136,11 +147,13 @@ constexpr PortableConfig portable_config(Element type, Element input, Element ou
     if (c.d == 128 && c.tile_k == 64 && c.stages == 1) c.q_held = 32;
     if (bias || features.dropout) c.warps = 8, c.warp_rows = 16;
   } else {
-    c.tile_k = heavy ? (heaviest || c.passes() > 1 ? 16 : 32) : light || c.passes() == 1 ? 64 : 32;
+    const bool fullest = device.takes_more_registers() && device.sm < 120 && width > 192;  // not these on sm_120
+    const bool narrow = heaviest || c.passes() > 1 || (fullest && features.dropout && features.hides());
+    c.tile_k = heavy ? (narrow ? 16 : 32) : light || c.passes() == 1 ? 64 : 32;
     c.warps = 8;
     if (light && row_bytes == 16 && c.passes() == 1) {
       c.tile_k = 128;
-      if (c.shared_bytes() > max_shared_bytes) c.tile_k = 64;
+      if (c.shared_bytes() > max_shared_bytes || (fullest && output == Element::f32)) c.tile_k = 64;
     }
   }
   if (c.d > 512) {  // Q fills the shared memory

@@ -16,7 +16,7 @@
 namespace heed::cuda {
 namespace {
 
-constexpr int kHopperSharedBytes = 227 * 1024;
+constexpr kernels::PortableDevice kHopper{90, 227 * 1024};
 
 Problem problem() {
   return Problem::backward().type(DataType::bf16).batch(2).heads(8, 2).lengths(100, 200).head_dims(128);
@@ -24,8 +24,7 @@ Problem problem() {
 
 std::vector<kernels::BackwardPart> parts(const Problem& p) {
   std::vector<kernels::BackwardPart> list;
-  for (const kernels::PortableBackwardConfig& config : PortableBackwardConfigs(p, kHopperSharedBytes))
-    list.push_back(config.part);
+  for (const kernels::PortableBackwardConfig& config : PortableBackwardConfigs(p, kHopper)) list.push_back(config.part);
   return list;
 }
 
@@ -53,9 +52,7 @@ TEST(PortableBackward, has_an_owner_for_every_row_where_the_order_matters_or_row
 }
 
 TEST(PortableBackward, copies_by_what_the_strides_allow) {
-  const auto bytes = [](const Problem& p) {
-    return PortableBackwardConfigs(p, kHopperSharedBytes).begin()[1].row_bytes;
-  };
+  const auto bytes = [](const Problem& p) { return PortableBackwardConfigs(p, kHopper).begin()[1].row_bytes; };
   EXPECT_EQ(bytes(problem()), 16);
   EXPECT_EQ(bytes(problem().head_dims(100, 100)), 8);
   EXPECT_EQ(bytes(problem().head_dims(33, 33)), 2);

@@ -26,13 +26,16 @@ using kernels::Element;
 using kernels::ForwardFeatures;
 using kernels::MaskShape;
 using kernels::PortableBackwardConfig;
+using kernels::PortableDevice;
 using verify::Buffers;
 using verify::Case;
 
-constexpr int kSharedMemory = emulated::kSharedBytes;
+constexpr PortableDevice kHopper{90, emulated::kSharedBytes};
+constexpr PortableDevice kBlackwell{100, emulated::kSharedBytes};
 
-constexpr PortableBackwardConfig config(BackwardPart part, Element type, int d, const ForwardFeatures& features) {
-  return kernels::portable_backward_config(part, {type, type, type, d, d, 16}, features, kSharedMemory);
+constexpr PortableBackwardConfig config(BackwardPart part, Element type, int d, const ForwardFeatures& features,
+                                        const PortableDevice& device = kHopper) {
+  return kernels::portable_backward_config(part, {type, type, type, d, d, 16}, features, device);
 }
 /// The first launch also clears the sum of dQ, which has this many columns.
 constexpr PortableBackwardConfig rows_and_sum(Element type, int d, const ForwardFeatures& features) {
@@ -69,10 +72,10 @@ void run_part(const Problem& problem, kernels::BackwardParams& p) {
 }
 
 template <PortableBackwardConfig... C>
-void run(const Case& c, verify::Fence fence) {
+void run(const Case& c, const PortableDevice& device, verify::Fence fence) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
-  const cuda::PortableBackwardConfigs configs(problem, kSharedMemory);
+  const cuda::PortableBackwardConfigs configs(problem, device);
   ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{C...}))
       << "the test has other kernels than this case";
   const std::int64_t rows = cuda::packed_row_space(problem);
@@ -85,9 +88,9 @@ void run(const Case& c, verify::Fence fence) {
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
 }
 template <PortableBackwardConfig... C>
-void expect_matches_oracle(const Case& c) {
+void expect_matches_oracle(const Case& c, const PortableDevice& device = kHopper) {
   SCOPED_TRACE(c.to_command());
-  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C...>(c, fence);
+  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C...>(c, device, fence);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {
@@ -105,6 +108,14 @@ TEST(EmulatedPortableBackward, has_the_right_gradients_by_five_products) {
   expect_matches_oracle<rows_and_sum(Element::bf16, 64, kFeatures),
                         config(BackwardPart::together, Element::bf16, 64, kFeatures),
                         config(BackwardPart::gather, Element::bf16, 64, kFeatures)>(c);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_with_half_of_a_block_in_registers) {
+  constexpr PortableBackwardConfig kTogether = config(BackwardPart::together, Element::f16, 64, {}, kBlackwell);
+  static_assert(kTogether.step < kTogether.block);
+  expect_matches_oracle<rows_and_sum(Element::f16, 64, {}), kTogether,
+                        config(BackwardPart::gather, Element::f16, 64, {}, kBlackwell)>(small(f16, 64, Mask::none()),
+                                                                                        kBlackwell);
 }
 
 TEST(EmulatedPortableBackward, has_the_right_gradients_by_owners_of_keys_and_queries) {

@@ -20,10 +20,10 @@ using kernels::PortableConfig;
 using verify::Buffers;
 using verify::Case;
 
-constexpr int kSharedMemory = emulated::kSharedBytes;
+constexpr kernels::PortableDevice kHopper{90, emulated::kSharedBytes};
 
 constexpr PortableConfig config(Element type, int d, int d_v, int row_bytes, const ForwardFeatures& features) {
-  return kernels::portable_config(type, type, type, d, d_v, row_bytes, features, kSharedMemory);
+  return kernels::portable_config(type, type, type, d, d_v, row_bytes, features, kHopper);
 }
 
 /// Runs the kernel that the engine would take for this case, and judges what it leaves.
@@ -31,7 +31,7 @@ template <PortableConfig C>
 void run(const Case& c, verify::Fence fence) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
-  ASSERT_EQ(cuda::portable_config(problem, kSharedMemory), C) << "the test has another kernel than this case";
+  ASSERT_EQ(cuda::portable_config(problem, kHopper), C) << "the test has another kernel than this case";
   verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   kernels::ForwardParams p = emulated::params_of(problem, copies.inputs(buffers.args()));
   p.row_tiles = static_cast<int>((problem.s_q() + C.tile_q() - 1) / C.tile_q());
