@@ -81,6 +81,12 @@ HEED_DEVICE void load_shared(float (&x)[4], u32 from) {
 HEED_DEVICE void load_shared(float (&x)[2], u32 from) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from) : "memory");
 }
+HEED_DEVICE void load_shared(u32 (&x)[4], u32 from) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(from)
+               : "memory");
+}
 HEED_DEVICE void load_shared(float (&x)[1], u32 from) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x[0]) : "r"(from) : "memory");
 }
@@ -91,6 +97,20 @@ HEED_DEVICE void load_anew(u32 (&x)[4], u32 from) {
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(from)
                : "memory");
+}
+
+/// Two warps wait for each other. Every pair has a barrier of its own, 1 to 15.
+HEED_DEVICE void join_pair(u32 barrier) { asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory"); }
+/// And hear whether it was true in some of their threads.
+HEED_DEVICE bool any_of_pair(u32 barrier, bool here) {
+  u32 any;
+  asm volatile(
+      "{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\nbar.red.or.pred any, %2, 64, here;\n"
+      "selp.u32 %0, 1, 0, any;\n}"
+      : "=r"(any)
+      : "r"(u32(here)), "r"(barrier)
+      : "memory");
+  return any != 0;
 }
 
 /// Four 8 x 8 matrices of 16-bit elements, whose rows lanes 0..7, 8..15, 16..23 and 24..31 point to. Of each, a thread
