@@ -225,7 +225,7 @@ class HopperBackward final : public CudaBackwardKernel {
 
  private:
   static PortableBackwardConfigs shared_gradients(const Problem& problem, const Device& device) {
-    return {problem, device.max_shared_memory, device.multiprocessors, PortableGradients::shared};
+    return {problem, portable_device(device), device.multiprocessors, PortableGradients::shared};
   }
   /// Theirs, behind that of the other gradients.
   static BackwardWorkspace workspace_behind(const Problem& problem, const BackwardWorkspace& others,

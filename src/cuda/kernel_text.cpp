@@ -137,16 +137,19 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1){}
 }
 
 KernelSource kernel_source(const kernels::PortableConfig& c) {
-  return {fmt::format("portable_fwd_{}{}_{}_d{}_{}_{}x{}{}{}", text(kElements, c.input),
-                      c.type == c.input ? "" : "_accurate", text(kElements, c.output), c.d, c.d_v, c.tile_q(), c.tile_k,
-                      c.row_bytes == 16 ? "" : fmt::format("_by{}", c.row_bytes), suffix(c.features)),
-          fmt::format(
-              R"(#include "portable_forward.cuh"
+  return {
+      fmt::format("portable_fwd_{}{}_{}_d{}_{}_{}x{}{}{}{}", text(kElements, c.input),
+                  c.type == c.input ? "" : "_accurate", text(kElements, c.output), c.d, c.d_v, c.tile_q(), c.tile_k,
+                  c.pairs ? "_pairs" : "", c.row_bytes == 16 ? "" : fmt::format("_by{}", c.row_bytes),
+                  suffix(c.features)),
+      fmt::format(
+          R"(#include "portable_forward.cuh"
 using namespace heed::kernels;
 
 constexpr PortableConfig kConfig{{
     .type = Element::{}, .input = Element::{}, .output = Element::{}, .d = {}, .d_v = {}, .tile_k = {}, .warps = {},
-    .warp_rows = {}, .stages = {}, .ctas = {}, .q_held = {}, .k_pieces = {}, .row_bytes = {},
+    .warp_rows = {}, .stages = {}, .ctas = {}, .q_held = {}, .k_pieces = {}, .pairs = {},
+    .row_bytes = {},
     .features = {}}};
 
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
@@ -154,8 +157,8 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   portable_forward<kConfig>(p);
 }}
 )",
-              text(kElements, c.type), text(kElements, c.input), text(kElements, c.output), c.d, c.d_v, c.tile_k,
-              c.warps, c.warp_rows, c.stages, c.ctas, c.q_held, c.k_pieces, c.row_bytes, initializer(c.features))};
+          text(kElements, c.type), text(kElements, c.input), text(kElements, c.output), c.d, c.d_v, c.tile_k, c.warps,
+          c.warp_rows, c.stages, c.ctas, c.q_held, c.k_pieces, c.pairs, c.row_bytes, initializer(c.features))};
 }
 
 KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {

@@ -165,7 +165,7 @@ class PortableBackward final : public CudaBackwardKernel {
   }
 
   std::vector<Step> steps(const Problem& problem, const Device& device) const override {
-    return portable_backward_steps({problem, device.max_shared_memory, device.multiprocessors}, portable_arch(device));
+    return portable_backward_steps({problem, portable_device(device), device.multiprocessors}, portable_arch(device));
   }
 
  private:
@@ -178,8 +178,8 @@ class PortableBackward final : public CudaBackwardKernel {
   }
 
   PortableBackwardConfigs configs(const Problem& problem) const {
-    if (!has_state()) return {problem, 0, 1};
-    return {problem, state().device.max_shared_memory, state().device.multiprocessors};
+    if (!has_state()) return {problem, {}, 1};
+    return {problem, portable_device(state().device), state().device.multiprocessors};
   }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
@@ -270,8 +270,8 @@ void launch_portable_backward(const PortableBackwardConfigs& configs, const disp
   }
 }
 
-PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max_shared_bytes, int multiprocessors,
-                                                 PortableGradients which) {
+PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, const kernels::PortableDevice& device,
+                                                 int multiprocessors, PortableGradients which) {
   if (which == PortableGradients::shared && !problem.dbias() && !problem.dsink()) return;
   const kernels::ForwardFeatures features = features_of(problem);
   const BackwardTypes types{.type = product_type(problem),
@@ -283,12 +283,12 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, int max
   const auto add = [&](BackwardPart part) {
     BackwardTypes of_part = types;
     if (part == BackwardPart::rows) of_part.row_bytes = row_bytes(problem, {Operand::o, Operand::d_o});
-    PortableBackwardConfig config = kernels::portable_backward_config(part, of_part, features, max_shared_bytes);
+    PortableBackwardConfig config = kernels::portable_backward_config(part, of_part, features, device);
     list_[count_++] = config;
   };
   add(BackwardPart::rows);
   if (which == PortableGradients::all) {
-    if (adds_up_dq(problem) && kernels::computed_together(types, features, max_shared_bytes)) {
+    if (adds_up_dq(problem) && kernels::computed_together(types, features, device)) {
       list_.front().d = kernels::head_tile(types.d);
       add(BackwardPart::together);
       add(BackwardPart::gather);

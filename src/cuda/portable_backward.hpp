@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/backward_kernel.hpp"
+#include "cuda/portable_device.hpp"
 #include "kernels/portable_backward_config.h"
 
 #include <array>
@@ -16,11 +17,10 @@ enum class PortableGradients {
   shared,  ///< dBias and dSink alone, which have one value for many entries: where another family computes the others
 };
 
-/// The kernels of a problem in the order they run in, on a GPU with so many multiprocessors, whose blocks may have so
-/// much shared memory.
+/// The kernels of a problem in the order they run in, on such a GPU, with so many multiprocessors.
 class PortableBackwardConfigs {
  public:
-  PortableBackwardConfigs(const Problem& problem, int max_shared_bytes, int multiprocessors,
+  PortableBackwardConfigs(const Problem& problem, const kernels::PortableDevice& device, int multiprocessors,
                           PortableGradients which = PortableGradients::all);
 
   const kernels::PortableBackwardConfig* begin() const { return list_.data(); }

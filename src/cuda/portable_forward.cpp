@@ -2,6 +2,7 @@
 
 #include "cuda/expected_work.hpp"
 #include "cuda/kernel_text.hpp"
+#include "cuda/portable_device.hpp"
 #include "cuda/tile_order.hpp"
 
 #include <algorithm>
@@ -79,7 +80,7 @@ class PortableForward final : public CudaForwardKernel {
   }
 
   Compilation compilation(const Problem& problem, const Device& device) const override {
-    const kernels::PortableConfig config = portable_config(problem, device.max_shared_memory);
+    const kernels::PortableConfig config = portable_config(problem, portable_device(device));
     return {kernel_source(config), has_state() ? state().portable_arch() : "sm_" + std::to_string(device.sm),
             config.shared_bytes()};
   }
@@ -87,7 +88,7 @@ class PortableForward final : public CudaForwardKernel {
  private:
   void launch(const dispatch::ForwardCall& call, const Compiled& compiled, int device) const override {
     const Problem& problem = call.problem;
-    const kernels::PortableConfig config = portable_config(problem, state().device.max_shared_memory);
+    const kernels::PortableConfig config = portable_config(problem, portable_device(state().device));
     kernels::ForwardParams p = forward_params(call);
     p.row_tiles = static_cast<int>((problem.s_q() + config.tile_q() - 1) / config.tile_q());
     p.section = tile_order(problem, p.row_tiles).section;
@@ -104,10 +105,10 @@ class PortableForward final : public CudaForwardKernel {
 
 std::span<const ForwardKernelSpec> portable_specs() { return kSpecs; }
 
-kernels::PortableConfig portable_config(const Problem& problem, int max_shared_bytes) {
+kernels::PortableConfig portable_config(const Problem& problem, const kernels::PortableDevice& device) {
   return kernels::portable_config(product_type(problem), element_of(problem.type()), element_of(problem.output_type()),
                                   static_cast<int>(problem.d()), static_cast<int>(problem.d_v()), row_bytes(problem),
-                                  features_of(problem), max_shared_bytes);
+                                  features_of(problem), device);
 }
 
 std::shared_ptr<const dispatch::ForwardKernel> make_portable_forward(const ForwardKernelSpec& spec,

@@ -9,8 +9,8 @@ namespace heed::cuda {
 
 std::span<const dispatch::ForwardKernelSpec> portable_specs();
 
-/// The configuration for a problem on a GPU whose blocks may have so much shared memory.
-kernels::PortableConfig portable_config(const Problem& problem, int max_shared_bytes);
+/// The configuration for a problem on such a GPU.
+kernels::PortableConfig portable_config(const Problem& problem, const kernels::PortableDevice& device);
 
 std::shared_ptr<const dispatch::ForwardKernel> make_portable_forward(const dispatch::ForwardKernelSpec& spec,
                                                                      std::shared_ptr<EngineState> state);

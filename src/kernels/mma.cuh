@@ -105,6 +105,20 @@ HEED_DEVICE void load_anew(u32 (&x)[4], u32 from) {
                : "memory");
 }
 
+/// Two warps wait for each other. Every pair has a barrier of its own, 1 to 15.
+HEED_DEVICE void join_pair(u32 barrier) { asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory"); }
+/// And hear whether it was true in some of their threads.
+HEED_DEVICE bool any_of_pair(u32 barrier, bool here) {
+  u32 any;
+  asm volatile(
+      "{\n.reg .pred here, any;\nsetp.ne.u32 here, %1, 0;\nbar.red.or.pred any, %2, 64, here;\n"
+      "selp.u32 %0, 1, 0, any;\n}"
+      : "=r"(any)
+      : "r"(u32(here)), "r"(barrier)
+      : "memory");
+  return any != 0;
+}
+
 /// Four 8 x 8 matrices of 16-bit elements, whose rows lanes 0..7, 8..15, 16..23 and 24..31 point to. Of each, a thread
 /// gets elements 2 * (lane % 4) and the next of row lane / 4.
 HEED_DEVICE void load_matrices(u32 (&x)[4], u32 row) {

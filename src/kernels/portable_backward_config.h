@@ -211,7 +211,7 @@ constexpr bool keys_and_values_together(const BackwardTypes& t, const ForwardFea
 }
 
 /// `together` for these head dims and features, with the largest blocks and rings that a GPU has memory for.
-constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, int max_shared_bytes) {
+constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, const PortableDevice& device) {
   struct Choice {
     int block, stages;
   };
@@ -221,12 +221,16 @@ constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, int m
   const bool narrow = c.d <= 64 && c.d_v <= 64;
   c.warps = 8;
   c.warp_rows = c.d > 128 || c.d_v > 128 ? 8 : 16;  // 64 or 128 keys
+  const bool widest = c.tile() == 128 && c.d + c.d_v > 192;
+  const bool many = crowded(c.features) || (device.takes_more_registers() && widest && c.features.hides() &&
+                                            (c.features.soft_cap || c.features.dropout));
   for (const Choice& choice : kChoices) {
     if (choice.block == 128 && !(narrow && c.features.weight() == 0)) continue;
     c.block = c.step = choice.block;
     c.stages = choice.stages;
-    if (c.block == 64 && !narrow && crowded(c.features)) c.step = 32;
-    if (c.impossible() == nullptr && c.shared_bytes() <= max_shared_bytes) break;
+    if (c.block == 128 && device.takes_more_registers()) c.step = 64;
+    if (c.block == 64 && !narrow && many) c.step = 32;
+    if (c.impossible() == nullptr && c.shared_bytes() <= device.max_shared_bytes) break;
   }
   return c;
 }
@@ -279,9 +283,10 @@ constexpr PortableBackwardConfig bias_sum_config(PortableBackwardConfig bias) {
   return bias;
 }
 
-/// The configuration that is shipped for a part of a problem, on a GPU that gives a CTA max_shared_bytes. None spills.
+/// The configuration that is shipped for a part of a problem on a GPU. None spills.
 constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, const BackwardTypes& t,
-                                                          const ForwardFeatures& features, int max_shared_bytes) {
+                                                          const ForwardFeatures& features,
+                                                          const PortableDevice& device) {
   PortableBackwardConfig c{.part = part,
                            .type = t.type,
                            .input = t.input,
@@ -307,12 +312,12 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     }
     return c;
   }
-  if (part == BackwardPart::together) return together_config(c, max_shared_bytes);
-  if (part == BackwardPart::bias) return bias_config(c, t.d, t.d_v, max_shared_bytes);
+  if (part == BackwardPart::together) return together_config(c, device);
+  if (part == BackwardPart::bias) return bias_config(c, t.d, t.d_v, device.max_shared_bytes);
   const bool wide = t.type == Element::f32;
   const bool heavy = features.changes_scores() || features.bit_masks() || features.dropout;
   const bool light = !heavy && !features.own_lengths && features.mask != MaskShape::window;
-  const bool tight = max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
+  const bool tight = device.max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
   const int width = c.d > c.d_v ? c.d : c.d_v;
   const bool tightest = part == BackwardPart::keys || (part == BackwardPart::queries && t.row_bytes < 16);
   const bool many = crowded(features) || (tight && features.own_lengths && features.bias != BiasType::none);
@@ -340,12 +345,14 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
     if (width <= 64 && !crowded(features)) c.warps = 4, c.warp_rows = 32;
   } else if (part == BackwardPart::keys_values && width <= 64) {
     c.step = crowded(features) ? 32 : 64;
-    if (light) c.warps = 4, c.warp_rows = 32, c.step = tight ? 16 : 32;
+    if (light) c.warps = 4, c.warp_rows = 32, c.step = tight || device.takes_more_registers() ? 16 : 32;
   } else {
-    const bool narrow = part == BackwardPart::keys_values ? tight && !light : part == BackwardPart::keys && c.d > 192;
+    const bool dear = features.soft_cap || features.bias == BiasType::f32;
+    const bool narrow = part == BackwardPart::keys_values ? (tight && !light) || (device.takes_more_registers() && dear)
+                                                          : part == BackwardPart::keys && c.d > 192;
     c.step = narrow ? 16 : 32;
   }
-  while (c.shared_bytes() > max_shared_bytes) {
+  while (c.shared_bytes() > device.max_shared_bytes) {
     if (c.stages > 1) {
       --c.stages;
     } else if (c.block > 32) {
@@ -367,10 +374,11 @@ constexpr PortableBackwardConfig portable_backward_config(BackwardPart part, con
 }
 
 /// dK, dV and dQ together: one 16-bit type, and a configuration that fits.
-constexpr bool computed_together(const BackwardTypes& t, const ForwardFeatures& features, int max_shared_bytes) {
+constexpr bool computed_together(const BackwardTypes& t, const ForwardFeatures& features,
+                                 const PortableDevice& device) {
   if (t.type == Element::f32 || t.input != t.type || t.output != t.type) return false;
-  const PortableBackwardConfig c = portable_backward_config(BackwardPart::together, t, features, max_shared_bytes);
-  return c.impossible() == nullptr && c.shared_bytes() <= max_shared_bytes;
+  const PortableBackwardConfig c = portable_backward_config(BackwardPart::together, t, features, device);
+  return c.impossible() == nullptr && c.shared_bytes() <= device.max_shared_bytes;
 }
 
 }  // namespace heed::kernels

@@ -230,7 +230,32 @@ HEED_DEVICE void multiply_keys(float (&s)[kM][kN / 2], u32 q_rows, const u32 (&h
   }
 }
 
-/// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores: the weights' registers are the left operand.
+/// The fragments of P for 16 keys: the weights' registers are the left operand.
+template <class T, int kN, int kM>
+HEED_DEVICE void pack_weights(u32 (&a)[kM][4], const float (&weights)[kM][kN / 2], int step) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
+}
+
+/// o [16 * kM, kColumns] += P [16 * kM, 16] V [16, kColumns] for the 16 keys of a step: columns of a tile that has kDv,
+/// of which v_first points to the first.
+template <class T, int kDv, int kColumns, int kM>
+HEED_DEVICE void multiply_values_of_step(float (&o)[kM][kColumns / 2], const u32 (&a)[kM][4], u32 v_first, int step) {
+#pragma unroll
+  for (int n = 0; n < kColumns / 16; ++n) {
+    u32 b[4];  // columns 0..7: keys 0..7, 8..15; columns 8..15: the same
+    load_transposed(b, moved<kDv / 8>(v_first, 16 * step, 2 * n));
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[1]);
+      multiply_add<T>(o[m] + 8 * n + 4, a[m], b[2], b[3]);
+    }
+  }
+}
+
+/// o [16 * kM, kDv] += P [16 * kM, kN] V [kN, kDv] on the tensor cores.
 template <class T, int kDv, int kN, int kM>
 HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)[kM][kN / 2], u32 v_at,
                                  u32 lane_index) {
@@ -238,20 +263,39 @@ HEED_DEVICE void multiply_values(float (&o)[kM][kDv / 2], const float (&weights)
 #pragma unroll
   for (int step = 0; step < kN / 16; ++step) {
     u32 a[kM][4];
+    pack_weights<T, kN, kM>(a, weights, step);
+    multiply_values_of_step<T, kDv, kDv, kM>(o, a, v_first, step);
+  }
+}
+
+/// One warp of a pair: o [16 * kM, kDv / 2] += P [16 * kM, kN] V [kN, kDv / 2], of which it has the weights of half of
+/// the keys and the other warp those of the rest. Each multiplies its own first, while the other's arrive.
+/// weights_at: [2][kN / 32][kM] fragments of 512 bytes, those of each warp; part: which it is, and which columns it has.
+template <class T, int kDv, int kN, int kM>
+HEED_DEVICE void multiply_values_by_pair(float (&o)[kM][kDv / 4], const float (&weights)[kM][kN / 4], u32 weights_at,
+                                         u32 v_at, u32 part, u32 barrier, u32 lane_index) {
+  constexpr int kSteps = kN / 32;
+  constexpr u32 kHalfBytes = kSteps * kM * 512, kHalfOfV = kN / 2 * kDv * sizeof(typename T::Raw);
+  const u32 lane = fresh(lane_index) % 32, mine = fresh(part);
+  const u32 to = weights_at + mine * kHalfBytes + lane * 16, from = weights_at + (mine ^ 1) * kHalfBytes + lane * 16;
+  const u32 v_first = matrices_down<kDv / 8>(v_at + mine * (kDv / 2 * u32(sizeof(typename T::Raw))), lane);
+  u32 a[kSteps][kM][4];
 #pragma unroll
-    for (int m = 0; m < kM; ++m)
+  for (int step = 0; step < kSteps; ++step) {
+    pack_weights<T, kN / 2, kM>(a[step], weights, step);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(weights[m][8 * step + 2 * i], weights[m][8 * step + 2 * i + 1]);
+    for (int m = 0; m < kM; ++m) store_shared(to + (step * kM + m) * 512, a[step][m]);
+  }
 #pragma unroll
-    for (int n = 0; n < kDv / 16; ++n) {
-      u32 b[4];  // columns 0..7: keys 0..7, 8..15; columns 8..15: the same
-      load_transposed(b, moved<kDv / 8>(v_first, 16 * step, 2 * n));
+  for (int step = 0; step < kSteps; ++step)
+    multiply_values_of_step<T, kDv, kDv / 2, kM>(o, a[step], v_first + mine * kHalfOfV, step);
+  join_pair(barrier);
 #pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        multiply_add<T>(o[m] + 8 * n, a[m], b[0], b[1]);
-        multiply_add<T>(o[m] + 8 * n + 4, a[m], b[2], b[3]);
-      }
-    }
+  for (int step = 0; step < kSteps; ++step) {
+    u32 others[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) load_shared(others[m], from + (step * kM + m) * 512);
+    multiply_values_of_step<T, kDv, kDv / 2, kM>(o, others, v_first + (mine ^ 1) * kHalfOfV, step);
   }
 }
 

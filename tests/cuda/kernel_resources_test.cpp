@@ -270,5 +270,25 @@ TEST(KernelResources, portable_kernels_of_all_gradients_have_what_they_need_on_e
   }
 }
 
+/// Those that come first to spill when a compiler takes more registers, which a sample may miss.
+TEST(KernelResources, the_fullest_portable_kernels_have_what_they_need) {
+  const std::set<std::string_view> fullest{"portable_bwd_together_bf16_d64_64_128x128",
+                                           "portable_bwd_together_bf16_d128_128_128x64_right_lengths_softcap",
+                                           "portable_bwd_together_bf16_d128_128_128x64_right_lengths_dropout",
+                                           "portable_bwd_keys_values_bf16_d64_64_128x64_right",
+                                           "portable_bwd_keys_values_bf16_d128_128_128x64_bias32",
+                                           "portable_bwd_keys_values_bf16_d128_128_128x64_right_lengths_softcap",
+                                           "portable_fwd_bf16_f32_d256_256_128x64_right",
+                                           "portable_fwd_bf16_bf16_d256_256_128x32_right_dropout",   // of sm_80
+                                           "portable_fwd_bf16_bf16_d256_256_128x16_right_dropout"};  // of sm_100
+  for (const int sm : {80, 100}) {
+    if (test_scale() == "small" && sm == 80) continue;
+    std::vector<ListedKernel> list = all_kernel_sources("all", sm);
+    std::erase_if(list, [&](const ListedKernel& one) { return !fullest.contains(one.source.name); });
+    EXPECT_EQ(list.size(), fullest.size() - 1) << "sm_" << sm;
+    for (const std::string& complaint : complaints(list)) ADD_FAILURE() << complaint;
+  }
+}
+
 }  // namespace
 }  // namespace heed::cuda

@@ -8,8 +8,12 @@ namespace heed::kernels {
 namespace {
 
 constexpr int kKilobyte = 1024;
-/// Of a block on sm_86 (also 89 and 120), sm_80, and sm_90 (also 100).
-constexpr int kSharedBytes[] = {99 * kKilobyte, 163 * kKilobyte, 227 * kKilobyte};
+constexpr PortableDevice kAda{89, 99 * kKilobyte};  ///< sm_86 has as much memory
+constexpr PortableDevice kAmpere{80, 163 * kKilobyte};
+constexpr PortableDevice kHopper{90, 227 * kKilobyte};
+constexpr PortableDevice kBlackwell{100, 227 * kKilobyte};
+constexpr PortableDevice kSmallBlackwell{120, 99 * kKilobyte};
+constexpr PortableDevice kDevices[] = {kAda, kAmpere, kHopper, kBlackwell, kSmallBlackwell};
 
 std::vector<ForwardFeatures> some_features() {
   std::vector<ForwardFeatures> list;
@@ -55,55 +59,85 @@ TEST(PortableBackwardConfig, is_possible_for_every_head_dim_type_and_gpu) {
       for (const int d_v : {1, 64, 128, 192, 256, 1024})
         for (const int row_bytes : {t.input == Element::f32 ? 4 : 2, 16})
           for (const ForwardFeatures& f : features)
-            for (const int shared_bytes : kSharedBytes) {
+            for (const PortableDevice& device : kDevices) {
               const BackwardTypes types{t.type, t.input, t.output, d, d_v, row_bytes};
               for (const BackwardPart part : parts_of(types, f)) {
-                const PortableBackwardConfig c = portable_backward_config(part, types, f, shared_bytes);
+                const PortableBackwardConfig c = portable_backward_config(part, types, f, device);
                 ASSERT_STREQ(c.impossible(), nullptr)
                     << "part " << static_cast<int>(part) << ", d " << d << ", d_v " << d_v;
-                ASSERT_LE(c.shared_bytes(), shared_bytes)
+                ASSERT_LE(c.shared_bytes(), device.max_shared_bytes)
                     << "part " << static_cast<int>(part) << ", d " << d << ", d_v " << d_v;
               }
             }
 }
 
+PortableBackwardConfig together_config(int d, int d_v, const ForwardFeatures& features, const PortableDevice& device) {
+  return portable_backward_config(BackwardPart::together, {Element::f16, Element::f16, Element::f16, d, d_v, 16},
+                                  features, device);
+}
+
 TEST(PortableBackwardConfig, computes_all_gradients_together_where_memory_allows) {
-  constexpr int kLeast = kSharedBytes[0], kAmpere = kSharedBytes[1], kHopper = kSharedBytes[2];
-  const auto config = [](int d, int d_v, const ForwardFeatures& features, int shared_bytes) {
-    return portable_backward_config(BackwardPart::together, {Element::f16, Element::f16, Element::f16, d, d_v, 16},
-                                    features, shared_bytes);
-  };
-  const auto together = [&](int d, int d_v, int shared_bytes) {
+  const auto together = [](int d, int d_v, const PortableDevice& device) {
     for (const ForwardFeatures& f : some_features()) {
-      const bool can = computed_together({Element::f16, Element::f16, Element::f16, d, d_v, 16}, f, shared_bytes);
-      if (can != computed_together({Element::bf16, Element::bf16, Element::bf16, d, d_v, 2}, {}, shared_bytes))
+      const bool can = computed_together({Element::f16, Element::f16, Element::f16, d, d_v, 16}, f, device);
+      if (can != computed_together({Element::bf16, Element::bf16, Element::bf16, d, d_v, 2}, {}, device))
         ADD_FAILURE() << "features decide at " << d << ", " << d_v;
-      const PortableBackwardConfig c = config(d, d_v, f, shared_bytes);
+      const PortableBackwardConfig c = together_config(d, d_v, f, device);
       if (can && c.impossible() != nullptr) ADD_FAILURE() << c.impossible();
     }
-    return computed_together({Element::f16, Element::f16, Element::f16, d, d_v, 16}, {}, shared_bytes);
+    return computed_together({Element::f16, Element::f16, Element::f16, d, d_v, 16}, {}, device);
   };
   for (const int d : {1, 32, 64, 80, 96, 128})
     for (const int d_v : {1, 64, 96, 128})
-      for (const int shared_bytes : {kAmpere, kHopper}) EXPECT_TRUE(together(d, d_v, shared_bytes)) << d << " " << d_v;
-  for (const int shared_bytes : {kAmpere, kHopper}) {
-    EXPECT_TRUE(together(192, 128, shared_bytes));
-    EXPECT_TRUE(together(256, 256, shared_bytes));
+      for (const PortableDevice& device : {kAmpere, kHopper, kBlackwell})
+        EXPECT_TRUE(together(d, d_v, device)) << d << " " << d_v;
+  for (const PortableDevice& device : {kAmpere, kHopper, kBlackwell}) {
+    EXPECT_TRUE(together(192, 128, device));
+    EXPECT_TRUE(together(256, 256, device));
   }
-  EXPECT_TRUE(together(64, 64, kLeast));
-  EXPECT_TRUE(together(128, 128, kLeast));
-  EXPECT_TRUE(together(192, 192, kLeast));
-  EXPECT_FALSE(together(96, 96, kLeast));
-  EXPECT_FALSE(together(256, 256, kLeast));
+  for (const PortableDevice& device : {kAda, kSmallBlackwell}) {
+    EXPECT_TRUE(together(64, 64, device));
+    EXPECT_TRUE(together(128, 128, device));
+    EXPECT_TRUE(together(192, 192, device));
+    EXPECT_FALSE(together(96, 96, device));
+    EXPECT_FALSE(together(256, 256, device));
+  }
   EXPECT_FALSE(together(256, 96, kHopper));
   EXPECT_FALSE(together(512, 64, kHopper));
   EXPECT_FALSE(computed_together({Element::f32, Element::f16, Element::f16, 64, 64, 16}, {}, kHopper));
-  EXPECT_EQ(config(64, 64, {}, kAmpere).block, 128);
-  EXPECT_EQ(config(64, 64, {.mask = MaskShape::window}, kAmpere).block, 64);
-  EXPECT_EQ(config(128, 128, {}, kHopper).stages, 3);
-  EXPECT_EQ(config(128, 128, {}, kAmpere).stages, 2);
-  EXPECT_EQ(config(128, 128, {}, kLeast).block, 32);
-  EXPECT_EQ(config(256, 256, {}, kHopper).tile(), 64);
+  EXPECT_EQ(together_config(64, 64, {}, kAmpere).block, 128);
+  EXPECT_EQ(together_config(64, 64, {.mask = MaskShape::window}, kAmpere).block, 64);
+  EXPECT_EQ(together_config(128, 128, {}, kHopper).stages, 3);
+  EXPECT_EQ(together_config(128, 128, {}, kAmpere).stages, 2);
+  EXPECT_EQ(together_config(128, 128, {}, kAda).block, 32);
+  EXPECT_EQ(together_config(256, 256, {}, kHopper).tile(), 64);
+}
+
+TEST(PortableBackwardConfig, has_fewer_products_at_a_time_where_the_compiler_takes_more_registers) {
+  const ForwardFeatures capped{.mask = MaskShape::right, .soft_cap = true};
+  const auto step = [](int d, const ForwardFeatures& features, const PortableDevice& device) {
+    return together_config(d, d, features, device).step;
+  };
+  EXPECT_EQ(step(64, {}, kHopper), 128);
+  EXPECT_EQ(step(64, {}, kBlackwell), 64);
+  EXPECT_EQ(step(128, capped, kHopper), 64);
+  EXPECT_EQ(step(128, capped, kBlackwell), 32);
+  const auto step_of_owners = [](int d, const ForwardFeatures& features, const PortableDevice& device) {
+    const BackwardTypes types{Element::bf16, Element::bf16, Element::bf16, d, d, 16};
+    return portable_backward_config(BackwardPart::keys_values, types, features, device).step;
+  };
+  EXPECT_EQ(step_of_owners(64, {}, kHopper), 32);
+  EXPECT_EQ(step_of_owners(64, {}, kBlackwell), 16);
+  EXPECT_EQ(step_of_owners(128, capped, kHopper), 32);
+  EXPECT_EQ(step_of_owners(128, capped, kBlackwell), 16);
+  EXPECT_EQ(step_of_owners(128, {}, kBlackwell), 32);
+  // All else is alike where memory is.
+  for (const int d : {64, 96, 128, 192, 256})
+    for (const ForwardFeatures& f : some_features()) {
+      PortableBackwardConfig here = together_config(d, d, f, kHopper), there = together_config(d, d, f, kBlackwell);
+      here.step = there.step;
+      EXPECT_EQ(here, there) << d;
+    }
 }
 
 TEST(PortableBackwardConfig, says_which_limit_it_breaks) {

@@ -16,7 +16,8 @@
 namespace heed::cuda {
 namespace {
 
-constexpr int kHopperSharedBytes = 227 * 1024, kMultiprocessors = 132;
+constexpr kernels::PortableDevice kHopper{90, 227 * 1024};
+constexpr int kMultiprocessors = 132;
 
 Problem problem() {
   return Problem::backward().type(DataType::bf16).batch(2).heads(8, 2).lengths(100, 200).head_dims(128);
@@ -24,7 +25,7 @@ Problem problem() {
 
 std::vector<kernels::BackwardPart> parts(const Problem& p, int multiprocessors = kMultiprocessors) {
   std::vector<kernels::BackwardPart> list;
-  for (const kernels::PortableBackwardConfig& config : PortableBackwardConfigs(p, kHopperSharedBytes, multiprocessors))
+  for (const kernels::PortableBackwardConfig& config : PortableBackwardConfigs(p, kHopper, multiprocessors))
     list.push_back(config.part);
   return list;
 }
@@ -57,8 +58,8 @@ TEST(PortableBackward, has_an_owner_for_every_row_where_the_order_matters_or_row
 TEST(PortableBackward, divides_sums_of_dbias_where_its_tiles_are_few) {
   const auto configs = [](const Broadcast& shape, std::int64_t s, int multiprocessors) {
     return PortableBackwardConfigs(
-        problem().batch(16).lengths(s, s).bias(BiasSpec{DataType::bf16, shape}).dbias(DataType::bf16),
-        kHopperSharedBytes, multiprocessors);
+        problem().batch(16).lengths(s, s).bias(BiasSpec{DataType::bf16, shape}).dbias(DataType::bf16), kHopper,
+        multiprocessors);
   };
   EXPECT_EQ(configs({.query = true}, 4096, kMultiprocessors).dbias_parts(), 1);
   EXPECT_EQ(configs({.query = true}, 4096, kMultiprocessors).dbias_floats(), 0);
@@ -73,7 +74,7 @@ TEST(PortableBackward, divides_sums_of_dbias_where_its_tiles_are_few) {
 
 TEST(PortableBackward, copies_by_what_the_strides_allow) {
   const auto bytes = [](const Problem& p) {
-    return PortableBackwardConfigs(p, kHopperSharedBytes, kMultiprocessors).begin()[1].row_bytes;
+    return PortableBackwardConfigs(p, kHopper, kMultiprocessors).begin()[1].row_bytes;
   };
   EXPECT_EQ(bytes(problem()), 16);
   EXPECT_EQ(bytes(problem().head_dims(100, 100)), 8);

@@ -21,6 +21,7 @@ namespace {
 struct Gate {
   int expected = 0, arrived = 0;
   unsigned times_open = 0;
+  bool some[2] = {};  ///< whether what is asked was true for some thread: now, and when it was open last
 };
 struct Warp {
   Gate gate;
@@ -45,7 +46,6 @@ struct Block {
   std::size_t running = 0;
   ucontext_t scheduler{};
   const std::function<void()>* body = nullptr;
-  bool some[2] = {};           ///< of join_block_or, in turns
   std::exception_ptr failure;  ///< the first one of a thread
 };
 Block* block = nullptr;  // these fibers are all of one operating-system thread
@@ -74,6 +74,14 @@ void join(Gate& gate) {
   fiber.seen_open = gate.times_open;
   swapcontext(&fiber.context, &block->scheduler);
   fiber.waits_at = nullptr;
+}
+
+bool join_or(Gate& gate, bool here) {
+  bool& some = gate.some[gate.times_open % 2];
+  if (gate.arrived == 0) some = false;  // all have read the one before the last
+  some = some || here;
+  join(gate);
+  return some;
 }
 
 /// stack: its number; fibers that are alive at the same time have different ones.
@@ -205,16 +213,14 @@ int block_count() { return block->count; }
 
 void join_warp() { join(block->warps[block->running / kLanes].gate); }
 void join_block() { join(block->gate); }
-bool join_block_or(bool here) {
-  bool& some = block->some[block->gate.times_open % 2];
-  if (block->gate.arrived == 0) some = false;  // all have read the one before the last
-  some = some || here;
-  join_block();
-  return some;
-}
+bool join_block_or(bool here) { return join_or(block->gate, here); }
 void join_gate(std::uint32_t number, int threads) {
   block->gates[number].expected = threads;
   join(block->gates[number]);
+}
+bool join_gate_or(std::uint32_t number, int threads, bool here) {
+  block->gates[number].expected = threads;
+  return join_or(block->gates[number], here);
 }
 void arrive_at_gate(std::uint32_t number, int threads) {
   block->gates[number].expected = threads;

@@ -31,6 +31,7 @@ void join_block();
 bool join_block_or(bool here);
 /// For `threads` threads that meet at the gate with this number: those who join wait for all, those who arrive do not.
 void join_gate(std::uint32_t number, int threads);
+bool join_gate_or(std::uint32_t number, int threads, bool here);
 void arrive_at_gate(std::uint32_t number, int threads);
 /// Lets others go on, who may change what this thread waits for. Throws when nobody has for a long time.
 void pause();

@@ -37,6 +37,8 @@ using kernels::PortableBackwardConfig;
 using verify::Buffers;
 using verify::Case;
 
+constexpr kernels::PortableDevice kHopper{90, emulated::kSharedBytes};
+
 /// One of the launches behind, for dBias.
 template <PortableBackwardConfig C>
 void run_shared(const Problem& problem, kernels::BackwardParams& p, int multiprocessors) {
@@ -61,8 +63,7 @@ void run_shared(const Problem& problem, kernels::BackwardParams& p, int multipro
 }
 template <PortableBackwardConfig... Shared>
 void run_all_shared(const Problem& problem, const BackwardArgs& args, int multiprocessors) {
-  const cuda::PortableBackwardConfigs configs(problem, emulated::kSharedBytes, multiprocessors,
-                                              cuda::PortableGradients::shared);
+  const cuda::PortableBackwardConfigs configs(problem, kHopper, multiprocessors, cuda::PortableGradients::shared);
   ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{Shared...}))
       << "the test has other kernels than this case";
   emulated::Workspace workspace(cuda::divide_workspace(
@@ -182,7 +183,7 @@ TEST(EmulatedHopperBackward, d128_in_step_has_the_right_gradients_of_sequences_w
 constexpr PortableBackwardConfig shared_config(kernels::BackwardPart part, int d, const ForwardFeatures& features,
                                                Element bias) {
   const PortableBackwardConfig c = kernels::portable_backward_config(
-      part, {Element::bf16, Element::bf16, Element::bf16, d, d, 16}, features, emulated::kSharedBytes);
+      part, {Element::bf16, Element::bf16, Element::bf16, d, d, 16}, features, kHopper);
   if (part == kernels::BackwardPart::rows) return c;
   PortableBackwardConfig by_wgmma = kernels::bias_config_by_wgmma(c, d, d);
   by_wgmma.d_bias = bias;

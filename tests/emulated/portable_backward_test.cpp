@@ -26,13 +26,16 @@ using kernels::Element;
 using kernels::ForwardFeatures;
 using kernels::MaskShape;
 using kernels::PortableBackwardConfig;
+using kernels::PortableDevice;
 using verify::Buffers;
 using verify::Case;
 
-constexpr int kSharedMemory = emulated::kSharedBytes;
+constexpr PortableDevice kHopper{90, emulated::kSharedBytes};
+constexpr PortableDevice kBlackwell{100, emulated::kSharedBytes};
 
-constexpr PortableBackwardConfig config(BackwardPart part, Element type, int d, const ForwardFeatures& features) {
-  return kernels::portable_backward_config(part, {type, type, type, d, d, 16}, features, kSharedMemory);
+constexpr PortableBackwardConfig config(BackwardPart part, Element type, int d, const ForwardFeatures& features,
+                                        const PortableDevice& device = kHopper) {
+  return kernels::portable_backward_config(part, {type, type, type, d, d, 16}, features, device);
 }
 /// The first launch also clears the sum of dQ, which has this many columns.
 constexpr PortableBackwardConfig rows_and_sum(Element type, int d, const ForwardFeatures& features) {
@@ -72,10 +75,10 @@ void run_part(const Problem& problem, kernels::BackwardParams& p, int multiproce
 }
 
 template <PortableBackwardConfig... C>
-void run(const Case& c, verify::Fence fence, int multiprocessors) {
+void run(const Case& c, const PortableDevice& device, int multiprocessors, verify::Fence fence) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
-  const cuda::PortableBackwardConfigs configs(problem, kSharedMemory, multiprocessors);
+  const cuda::PortableBackwardConfigs configs(problem, device, multiprocessors);
   ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{C...}))
       << "the test has other kernels than this case";
   const std::int64_t rows = cuda::packed_row_space(problem);
@@ -91,9 +94,10 @@ void run(const Case& c, verify::Fence fence, int multiprocessors) {
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
 }
 template <PortableBackwardConfig... C>
-void expect_matches_oracle(const Case& c, int multiprocessors = 1) {
+void expect_matches_oracle(const Case& c, const PortableDevice& device = kHopper, int multiprocessors = 1) {
   SCOPED_TRACE(c.to_command());
-  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C...>(c, fence, multiprocessors);
+  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind})
+    run<C...>(c, device, multiprocessors, fence);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {
@@ -111,6 +115,14 @@ TEST(EmulatedPortableBackward, has_the_right_gradients_by_five_products) {
   expect_matches_oracle<rows_and_sum(Element::bf16, 64, kFeatures),
                         config(BackwardPart::together, Element::bf16, 64, kFeatures),
                         config(BackwardPart::gather, Element::bf16, 64, kFeatures)>(c);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_with_half_of_a_block_in_registers) {
+  constexpr PortableBackwardConfig kTogether = config(BackwardPart::together, Element::f16, 64, {}, kBlackwell);
+  static_assert(kTogether.step < kTogether.block);
+  expect_matches_oracle<rows_and_sum(Element::f16, 64, {}), kTogether,
+                        config(BackwardPart::gather, Element::f16, 64, {}, kBlackwell)>(small(f16, 64, Mask::none()),
+                                                                                        kBlackwell);
 }
 
 TEST(EmulatedPortableBackward, has_the_right_gradients_by_owners_of_keys_and_queries) {
@@ -144,7 +156,7 @@ TEST(EmulatedPortableBackward, adds_up_the_parts_of_a_bias_gradient) {
       with_bias(config(BackwardPart::bias, Element::bf16, 64, kBias), Element::bf16);
   expect_matches_oracle<
       rows_and_sum(Element::bf16, 64, kBias), config(BackwardPart::together, Element::bf16, 64, kBias),
-      config(BackwardPart::gather, Element::bf16, 64, kBias), kDBias, kernels::bias_sum_config(kDBias)>(c, 4);
+      config(BackwardPart::gather, Element::bf16, 64, kBias), kDBias, kernels::bias_sum_config(kDBias)>(c, kHopper, 4);
 }
 
 TEST(EmulatedPortableBackward, sums_the_gradient_of_one_row_over_queries) {
@@ -165,7 +177,8 @@ TEST(EmulatedPortableBackward, has_a_bias_gradient_in_f32) {
   expect_matches_oracle<config(BackwardPart::rows, Element::f32, 68, kFeatures),
                         config(BackwardPart::keys_values, Element::f32, 68, kFeatures),
                         config(BackwardPart::queries, Element::f32, 68, kFeatures),
-                        with_bias(config(BackwardPart::bias, Element::f32, 68, kFeatures), Element::f32)>(c, 2);
+                        with_bias(config(BackwardPart::bias, Element::f32, 68, kFeatures), Element::f32)>(c, kHopper,
+                                                                                                          2);
 }
 
 }  // namespace

@@ -20,10 +20,10 @@ using kernels::PortableConfig;
 using verify::Buffers;
 using verify::Case;
 
-constexpr int kSharedMemory = emulated::kSharedBytes;
+constexpr kernels::PortableDevice kHopper{90, emulated::kSharedBytes};
 
 constexpr PortableConfig config(Element type, int d, int d_v, int row_bytes, const ForwardFeatures& features) {
-  return kernels::portable_config(type, type, type, d, d_v, row_bytes, features, kSharedMemory);
+  return kernels::portable_config(type, type, type, d, d_v, row_bytes, features, kHopper);
 }
 
 /// Runs the kernel that the engine would take for this case, and judges what it leaves.
@@ -31,7 +31,7 @@ template <PortableConfig C>
 void run(const Case& c, verify::Fence fence) {
   const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
-  ASSERT_EQ(cuda::portable_config(problem, kSharedMemory), C) << "the test has another kernel than this case";
+  ASSERT_TRUE(cuda::portable_config(problem, kHopper) == C) << "the test has another kernel than this case";
   verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   kernels::ForwardParams p = emulated::params_of(problem, copies.inputs(buffers.args()));
   p.row_tiles = static_cast<int>((problem.s_q() + C.tile_q() - 1) / C.tile_q());
@@ -80,6 +80,17 @@ TEST(EmulatedPortableForward, computes_in_f32_with_a_bias_and_odd_head_dims) {
   Case c = small(f32, 33, Mask::none());
   c.d_v = 17, c.bias = BiasSpec{f32, {.head = true, .query = true}};
   expect_matches_oracle<config(Element::f32, 33, 17, 4, kBias)>(c);
+}
+
+/// Blocks of which some rows see nothing, rows behind the end, growing maxima.
+TEST(EmulatedPortableForward, computes_by_pairs_of_warps_that_share_their_rows) {
+  constexpr ForwardFeatures kCausal{.mask = MaskShape::right};
+  static_assert(config(Element::f16, 256, 256, 16, kCausal).pairs);
+  Case c = small(f16, 256, Mask::causal());
+  c.s_q = {130}, c.s_k = {300};
+  expect_matches_oracle<config(Element::f16, 256, 256, 16, kCausal)>(c);
+  c.mask = Mask::none(), c.type = bf16;
+  expect_matches_oracle<config(Element::bf16, 256, 256, 16, {})>(c);
 }
 
 }  // namespace

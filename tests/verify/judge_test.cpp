@@ -113,7 +113,8 @@ TEST(Judge, lets_weights_vanish_that_f32_cannot_hold_whatever_they_are_multiplie
   expect_complaint(c, becomes(1e-15), "o at (0, 0, 8, 0)");
 }
 
-// A weighted mean of equal values is that value; weights of bf16 that add up to less or more than 1 make it the next number.
+// A weighted mean of equal values is that value; weights of bf16 that add up to less or more than 1 make it the next
+// number.
 TEST(Judge, lets_a_mean_of_equal_values_be_a_step_off) {
   Case c;
   c.b = 1, c.h = c.h_k = 2, c.s_q = {128}, c.s_k = {35}, c.d = 47, c.d_v = 109;

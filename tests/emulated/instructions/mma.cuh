@@ -45,7 +45,13 @@ template <class Word, int N>
 HEED_DEVICE void load_shared(Word (&x)[N], u32 from) {
   get(x, from);
 }
+HEED_DEVICE void load_shared(u32 (&x)[4], u32 from) { get(x, from); }
 HEED_DEVICE void load_anew(u32 (&x)[4], u32 from) { get(x, from); }
+
+HEED_DEVICE void join_pair(u32 barrier) { emulated::join_gate(barrier, 2 * emulated::kLanes); }
+HEED_DEVICE bool any_of_pair(u32 barrier, bool here) {
+  return emulated::join_gate_or(barrier, 2 * emulated::kLanes, here);
+}
 
 /// Element (row, column) of an 8 x 8 matrix whose rows begin at the addresses that eight lanes bring.
 HEED_DEVICE u32 matrix_element(const emulated::LaneWords& rows, int first_lane, int row, int column) {
