@@ -139,6 +139,7 @@ SharedDBias shared_dbias(const Problem& problem, const PortableBackwardConfig& c
 /// the way of its sums through memory.
 int parts_of_dbias(const SharedDBias& bias, int multiprocessors) {
   constexpr double kCostInPairs = 1.5;
+  if (multiprocessors == 0) return 1;  // of a GPU that is only imagined
   const std::int64_t most = std::min(bias.pairs, 4 * multiprocessors / std::max<std::int64_t>(bias.tiles, 1));
   int best = 1;
   double least = static_cast<double>(ceil_div(bias.tiles, multiprocessors) * bias.pairs);

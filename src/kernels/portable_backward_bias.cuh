@@ -181,7 +181,9 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
       }
       if (!mine) continue;
       const u32 states_at = values_at + C.owned_bytes() + C.block_bytes();
-      const bool edge = first_key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(warp_row)) ||
+      // Rows behind the sequence's end are hidden, too: what the bias has there is nobody's.
+      const bool edge = warp_row + C.warp_rows > q.s_q ||
+                        first_key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(warp_row)) ||
                         (F.mask == MaskShape::window && first_key < q.begin(warp_row + C.warp_rows - 1));
 #pragma unroll
       for (int key = 0; key < kN; key += kStep) {
@@ -199,6 +201,7 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
           for (int half = 0; half < 2; ++half) {
             const int row = my_row + 8 * half, at = row - step.row;
             rows[half].set(p, q, step.batch, step.head, row);
+            if (row >= q.s_q) rows[half].end = 0;
             float lse[1], dot[1];
             load_shared(lse, states_at + at * 4);
             load_shared(dot, states_at + (C.tile() + at) * 4);

@@ -212,6 +212,19 @@ TEST(EmulatedHopperBackward, sums_bias_gradients_of_one_row_in_parts) {
                         kernels::bias_sum_config(kDBias)>(c, 6);
 }
 
+// The bias of rows and keys that no sequence has is no number.
+TEST(EmulatedHopperBackward, has_no_bias_gradients_behind_the_ends_of_sequences) {
+  constexpr ForwardFeatures kFeatures{.own_lengths = true, .bias = kernels::BiasType::as_input};
+  constexpr HopperBackwardConfig kConfig{.d = 64, .tile_q = 64};
+  Case c = small(64, Mask::none());
+  c.mode = Mode::group, c.b = 3, c.s_q = {1, 90, 17}, c.s_qpad = {3, 95, 20}, c.s_k = {150, 90, 5},
+  c.s_kpad = {150, 100, 9};
+  c.max_s_q = 110, c.max_s_k = 160, c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.dbias = bf16;
+  expect_matches_oracle<with(kConfig, kFeatures),
+                        shared_config(kernels::BackwardPart::rows, 64, kFeatures, Element::f32),
+                        shared_config(kernels::BackwardPart::bias, 64, kFeatures, Element::bf16)>(c, 1);
+}
+
 TEST(EmulatedHopperBackward, features_have_the_right_gradients) {
   constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead};
   Case c = small(64, Mask::causal());

@@ -170,6 +170,20 @@ TEST(EmulatedPortableBackward, sums_the_gradient_of_one_row_over_queries) {
                         with_bias(config(BackwardPart::bias, Element::f16, 64, kFeatures), Element::f32)>(c);
 }
 
+// The bias of rows and keys that no sequence has is no number.
+TEST(EmulatedPortableBackward, has_no_bias_gradient_behind_the_ends_of_sequences) {
+  constexpr ForwardFeatures kFeatures{
+      .mask = MaskShape::right, .own_lengths = true, .bias = kernels::BiasType::as_input};
+  Case c = small(bf16, 64, Mask::causal());
+  c.mode = Mode::group, c.b = 3, c.s_q = {1, 90, 17}, c.s_qpad = {3, 95, 20}, c.s_k = {150, 90, 5},
+  c.s_kpad = {150, 100, 9};
+  c.max_s_q = 110, c.max_s_k = 160, c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.dbias = bf16;
+  expect_matches_oracle<rows_and_sum(Element::bf16, 64, kFeatures),
+                        config(BackwardPart::together, Element::bf16, 64, kFeatures),
+                        config(BackwardPart::gather, Element::bf16, 64, kFeatures),
+                        with_bias(config(BackwardPart::bias, Element::bf16, 64, kFeatures), Element::bf16)>(c);
+}
+
 TEST(EmulatedPortableBackward, has_a_bias_gradient_in_f32) {
   constexpr ForwardFeatures kFeatures{.bias = kernels::BiasType::f32};
   Case c = small(f32, 68, Mask::none());
