@@ -138,6 +138,7 @@ SharedBias shared_bias(const Problem& problem, const PortableBackwardConfig& c) 
 /// Parts of what a tile of dBias sums, so that all multiprocessors have some. Each costs as much as some pairs more:
 /// the way of its sums through memory.
 int parts_of_dbias(const SharedBias& bias, int multiprocessors) {
+  if (multiprocessors == 0) return 1;  // of a GPU that is only imagined
   constexpr double kCostInPairs = 1.5;
   const std::int64_t most = std::min(bias.pairs, 4 * multiprocessors / std::max<std::int64_t>(bias.tiles, 1));
   int best = 1;
