@@ -92,6 +92,11 @@ kernels::ForwardFeatures features_of(const Problem& problem) {
   return features;
 }
 
+bool has_narrow_bias(const Problem& problem) {
+  return features_of(problem).bias == kernels::BiasType::as_input && problem.bias()->shape.key &&
+         problem.s_k() % 2 == 0;
+}
+
 kernels::ForwardParams forward_params(const dispatch::ForwardCall& call) {
   const Problem& problem = call.problem;
   const ForwardArgs& args = call.args;

@@ -9,6 +9,10 @@ namespace heed::cuda {
 /// What of a problem is compiled into a kernel.
 kernels::ForwardFeatures features_of(const Problem& problem);
 
+/// A bias that Hopper kernels copy into shared memory: of 16 bits, whole words side by side. What is not would be
+/// copied entry by entry, which takes a warp longer than the products.
+bool has_narrow_bias(const Problem& problem);
+
 kernels::Element element_of(DataType type);
 
 /// From p's scale and soft cap, the polynomials of the cap.

@@ -85,6 +85,20 @@ constexpr HopperBackwardLine line(std::string_view stem, const BackwardSignature
           room};
 }
 
+/// What room for a feature costs, whether it is used or not.
+constexpr double kCostOfRoom = 0.03;
+
+/// Only for biases of 16 bits, which come through shared memory, beside masks by coordinates and lengths; and there
+/// before the others.
+constexpr HopperBackwardLine for_narrow_biases(HopperBackwardLine line) {
+  line.spec.signature.features = {Feature::lse,  Feature::sink,  Feature::logical_lengths,
+                                  Feature::bias, Feature::d_lse, Feature::dbias,
+                                  Feature::dsink};
+  line.only_narrow_biases = true;
+  line.preference = 1 / (1 + kCostOfRoom * line.room);
+  return line;
+}
+
 constexpr int kEveryFeature = 12;
 /// The counter of tiles lies before the turns.
 constexpr std::int64_t kCounterWords = 16;
@@ -98,6 +112,13 @@ constexpr std::array kLines{
     line("hopper_bwd_d64_features", signature(64),
          HopperBackwardConfig{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead},
          "small blocks with room for every feature", kEveryFeature),
+    for_narrow_biases(
+        line("hopper_bwd_d64_bias", signature(64),
+             HopperBackwardConfig{.d = 64, .tile_q = 96, .pipeline = BackwardPipeline::ahead, .copy_bias = true},
+             "S a block ahead, dQ a block late, for biases of 16 bits", 4)),
+    for_narrow_biases(line("hopper_bwd_d128_bias", signature(128),
+                           HopperBackwardConfig{.d = 128, .tile_q = 64, .copy_bias = true},
+                           "both warpgroups in step, for biases of 16 bits", 4)),
     line("hopper_bwd_d128", without_block_mask(signature(128)), HopperBackwardConfig{.d = 128, .tile_q = 64},
          "both warpgroups in step", 2),
     line("hopper_bwd_d128_features", signature(128), HopperBackwardConfig{.d = 128, .tile_q = 32},
@@ -183,7 +204,7 @@ class HopperBackward final : public CudaBackwardKernel {
     // more.
     const double d = std::visit([](const auto& c) { return static_cast<double>(c.d); }, line_.choice.config);
     const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
-    const double fit = (tuned ? line_.preference : 1.2) * (1 + 0.03 * line_.room);
+    const double fit = (tuned ? line_.preference : 1.2) * (1 + kCostOfRoom * line_.room);
     return 20e-6 + fit * 2 * expected_pairs(problem) * 5 * d / 450e12;
   }
 
@@ -194,6 +215,8 @@ class HopperBackward final : public CudaBackwardKernel {
     if (problem.deterministic() && features.mask == kernels::MaskShape::window)
       return "tiles under a window add to dQ in no fixed order";
     if (problem.heads_q() == 0) return "there are no query heads";
+    if (line_.only_narrow_biases && !has_narrow_bias(problem))
+      return "it is for a bias of 16 bits with an even number of keys";
     if (features.weight() <= line_.room) return {};
     return fmt::format("the features weigh {}, there is room for {}", features.weight(), line_.room);
   }

@@ -13,6 +13,7 @@ using Narrow = kernels::HopperBackwardConfig;
 using Wide = kernels::HopperWideBackwardConfig;
 
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
+constexpr std::array<std::string_view, 2> kBiasRoutes{"in_step", "copied"};
 constexpr std::array kQueries{32, 48, 64, 80, 96, 128};
 constexpr int kMostSection = 1 << 20, kMostParts = 1 << 10;
 
@@ -34,6 +35,9 @@ constexpr std::array kKnobs{
                         set<&Narrow::tile_q, Narrow>),
     word_knob<Choice>("pipeline", "d 64 and 128: the warpgroups meet at every block, or S is early and dQ late",
                       kPipelines, get<&Narrow::pipeline, Narrow>, set<&Narrow::pipeline, Narrow>),
+    word_knob<Choice>("bias_route",
+                      "d 64 and 128: a bias of 16 bits is loaded with its block, or copied into shared memory",
+                      kBiasRoutes, get<&Narrow::copy_bias, Narrow>, set<&Narrow::copy_bias, Narrow>),
     number_knob<Choice>("q_stages", "d 192 and 256: stages of the ring of Q", 1, 2, get<&Wide::q_ring, Wide>,
                         set<&Wide::q_ring, Wide>),
     number_knob<Choice>("o_stages", "d 192 and 256: stages of the ring of dO", 1, 2, get<&Wide::o_ring, Wide>,

@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace heed::cuda {
 namespace {
 
@@ -56,21 +59,28 @@ BackwardSignature measured(BackwardSignature s, bool causal) {
 /// What the registers have room for beside a tile: as in the general line that computes so, or, where there is none,
 /// what compiles without a spill and without a serialised wgmma (tests/cuda/kernel_resources_test.cpp).
 void give_room(HopperBackwardLine& line) {
+  HopperBackwardChoice in_registers = line.choice;
+  bool copied = false;
+  if (auto* const narrow = std::get_if<HopperBackwardConfig>(&in_registers.config))
+    copied = std::exchange(narrow->copy_bias, false);
   for (const HopperBackwardLine& general : general_backward_lines()) {
-    if (general.choice.config != line.choice.config) continue;
+    if (general.choice.config != in_registers.config) continue;
     line.spec.signature = general.spec.signature;
-    line.room = general.room;
+    constexpr int kBesideCopies = 8;  // the place of a copied bias is one more address
+    line.room = copied ? std::min(general.room, kBesideCopies) : general.room;
     return;
   }
   // Whatever is read entry by entry takes its addresses, too.
   for (const HopperBackwardLine& general : general_backward_lines())
     if (general.choice.d() == line.choice.d() && general.room > 0) line.spec.signature = general.spec.signature;
-  line.spec.signature.features =
-      line.spec.signature.features.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
+  const auto features = line.spec.signature.features;
+  line.spec.signature.features = features.without({Feature::bias, Feature::bool_mask, Feature::block_mask});
   line.room = 2;
   if (const auto* const narrow = std::get_if<HopperBackwardConfig>(&line.choice.config);
       narrow != nullptr && narrow->d == 128)
     line.room = narrow->tile_q >= 64 ? 0 : narrow->tile_q >= 48 ? 1 : 2;
+  if (copied && line.choice.d() == 64)
+    line.spec.signature.features = features.without({Feature::bool_mask, Feature::block_mask});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct HopperBackwardLine {
   int room;                     ///< the features' weight() that its registers have room for
   std::int64_t from_s_k = 0, to_s_k = dispatch::Sizes::kNoLimit;  ///< it is the one to take for so many keys
   double preference = 1;                                          ///< what its expected time is multiplied by there
+  bool only_narrow_biases = false;                                ///< it is for a bias of 16 bits
   std::string_view foreign = {};  ///< the knob that somebody has told, and kernels for its d do not have
 };
 

@@ -53,11 +53,6 @@ class HopperForward final : public CudaForwardKernel {
   }
 
  private:
-  /// Other rows than those of whole words would be copied entry by entry, which takes a warp longer than the products.
-  static bool has_narrow_bias(const Problem& problem) {
-    return features_of(problem).bias == kernels::BiasType::as_input && problem.bias()->shape.key &&
-           problem.s_k() % 2 == 0;
-  }
   /// Query heads whose rows share tiles.
   static std::int64_t heads_together(const HopperConfig& config, const Problem& problem) {
     return config.features.packed ? problem.heads_q() / problem.heads_k() : 1;

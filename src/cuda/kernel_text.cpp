@@ -163,15 +163,17 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
 KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
   const ForwardFeatures features = features_of_part(c.features, part);
+  // The kernels around it need not be told, and neither does one without such a bias.
+  const bool copies_bias = part == HopperBackwardPart::main && c.bias_copied();
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
                   c.pipeline == kernels::BackwardPipeline::ahead ? "_ahead" : "", c.ordered ? "_ordered" : "",
-                  c.in_parts ? "_in_parts" : "", suffix(features)),
+                  c.in_parts ? "_in_parts" : "", copies_bias ? "_copied" : "", suffix(features)),
       "hopper_backward",
       fmt::format(
           "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
-          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .features = {}}};\n",
-          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts,
+          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .copy_bias = {}, .features = {}}};\n",
+          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts, copies_bias,
           initializer(features)),
       part);
 }

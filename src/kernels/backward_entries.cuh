@@ -2,8 +2,10 @@
 //
 // In memory the keys of a query are neighbours; a thread of S^T has two keys and many queries. So lanes read as S would have it,
 // two neighbouring keys of one query at a time, and the warp transposes what it has read, eight queries by eight keys at once.
+// A bias that was copied into shared memory is transposed as ldmatrix reads it.
 #pragma once
 
+#include "copied_bias.cuh"
 #include "forward_features.cuh"
 #include "mma.cuh"
 
@@ -60,6 +62,14 @@ struct PairEntries {
           w[0] = transpose_8x8(w[0]);
         }
       }
+  }
+  /// Transposed, from shared memory: `at` is this lane's row of a matrix, of [query half][key half][8 queries].
+  __device__ __forceinline__ void read_transposed(u32 at) {
+    static_assert(kBytes == 2);
+    u32 four[4];
+    load_transposed(four, at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word[i / 2][i % 2][0] = four[i];
   }
   /// The bits of query 2 * (lane % 4) + e of its half.
   __device__ __forceinline__ u32 at(int query_half, int key_half, int e) const {
@@ -134,14 +144,33 @@ struct BlockOfEntries {
   }
 };
 
+/// The entries of a block of kM queries that lie in shared memory. They are read where they are used: earlier they would
+/// only take registers.
+template <int kM>
+struct CopiedEntries {
+  using Tile = CopiedBias<kM, 128>;
+  PairEntries<2> held;
+  u32 at;  ///< this lane's row of the first 16 queries
+
+  /// `key`: the warp's first one in the tile.
+  __device__ __forceinline__ void begin(u32 tile, u32 key, u32 lane) {
+    at = tile + Tile::place(lane / 16 * 8 + lane % 8, key / 8 + lane / 8 % 2);
+  }
+  __device__ __forceinline__ const PairEntries<2>& of(int i) {
+    held.read_transposed(at + Tile::place(16 * i, 0));
+    return held;
+  }
+};
+
 /// Bias and boolean mask. Those of few bytes are fetched while the products are computed, where other features leave
-/// registers for them.
-template <ForwardFeatures F, class T, int kM>
+/// registers for them. kCopied: the bias was copied into shared memory.
+template <ForwardFeatures F, class T, int kM, bool kCopied = false>
 struct BlockEntries {
   static constexpr bool kBias = F.bias != BiasType::none;
   static constexpr int kBiasBytes = F.bias == BiasType::f32 ? 4 : 2;
   static constexpr bool kRoom = F.weight() <= 4;
-  BlockOfEntries<kBiasBytes, kBias && kBiasBytes == 2 && kRoom, kM> bias;
+  BlockOfEntries<kBiasBytes, kBias && kBiasBytes == 2 && kRoom && !kCopied, kM> bias;
+  CopiedEntries<kM> copied;
   BlockOfEntries<1, F.keep && kRoom, kM> keep;
 
   __device__ __forceinline__ void fetch(const ForwardParams& p, const Sequence& q, const EntryPlace& place) {
@@ -150,6 +179,7 @@ struct BlockEntries {
   }
   __device__ __forceinline__ const PairEntries<kBiasBytes>& bias_of(const ForwardParams& p, const Sequence& q,
                                                                     const EntryPlace& place, int i) {
+    if constexpr (kCopied) return copied.of(i);
     return bias.of(p.bias, p.bias_steps, q, place, i, 0);
   }
   __device__ __forceinline__ const PairEntries<1>& keep_of(const ForwardParams& p, const Sequence& q,

@@ -6,7 +6,7 @@
 //   dV += P^T dO,  dK += dS^T Q  (P^T, dS^T from registers),  dQ += dS K  (dS through shared memory)
 //
 // Warpgroup 0: warp 0 copies by TMA; one thread each of warps 1 and 2 adds every other block of dQ to the sum in global
-// memory.
+// memory; warp 3 copies the bias, where it comes through shared memory.
 // Warpgroups 1 and 2 compute 64 keys each: rows of S^T, so that P^T and dS^T are already the left operand of dV and dK.
 // dQ needs the keys of both: dS goes through shared memory, each warpgroup multiplies one half of dQ and hands it over
 // in f32, in the order of the accumulator's fragments, which hopper_backward_rows.cuh sorts.
@@ -40,10 +40,12 @@ HEED_DEVICE void multiply_dq(float (&c)[C.dq_registers()], u64 ds, u64 k) {
   }
 }
 
-/// The barriers, by their addresses. dq_full: [blocks of even or odd number][warpgroup], dq_empty: [warpgroup].
+/// The barriers, by their addresses. dq_full: [blocks of even or odd number][warpgroup], dq_empty: [warpgroup]. The last
+/// three are there where a bias is copied.
 template <HopperBackwardConfig C>
 struct BackwardBarriers {
   u32 k_full, k_empty, v_full, v_empty, dq_full, dq_empty, q_full, q_empty, o_full, o_empty, ds_full, ds_empty;
+  u32 work_full, bias_full, bias_empty;
 
   __device__ __forceinline__ explicit BackwardBarriers(u32 at)
       : k_full(at),
@@ -57,12 +59,15 @@ struct BackwardBarriers {
         o_full(q_empty + 8 * C.kStages),
         o_empty(o_full + 8 * C.kStages),
         ds_full(o_empty + 8 * C.kStages),
-        ds_empty(ds_full + 8 * C.kStages) {}
+        ds_empty(ds_full + 8 * C.kStages),
+        work_full(ds_empty + 8 * C.kStages),
+        bias_full(work_full + 8),
+        bias_empty(bias_full + 8 * C.kStages) {}
 
   __device__ __forceinline__ void init() const {
     constexpr int kMathWarps = 8, kAdders = 2;
     mbarrier_init(k_full, 1);
-    mbarrier_init(k_empty, kMathWarps + kAdders);
+    mbarrier_init(k_empty, kMathWarps + kAdders + (C.bias_copied() ? 1 : 0));
     mbarrier_init(v_full, 1);
     mbarrier_init(v_empty, kMathWarps);
     for (int i = 0; i < 2; ++i) {
@@ -77,6 +82,13 @@ struct BackwardBarriers {
       mbarrier_init(o_empty + 8 * i, kMathWarps);
       mbarrier_init(ds_full + 8 * i, kMathWarps);
       mbarrier_init(ds_empty + 8 * i, kMathWarps);
+    }
+    if constexpr (C.bias_copied()) {
+      mbarrier_init(work_full, 1);
+      for (int i = 0; i < C.kStages; ++i) {
+        mbarrier_init(bias_full + 8 * i, 32);
+        mbarrier_init(bias_empty + 8 * i, kMathWarps);
+      }
     }
     mbarrier_init_fence();
   }
@@ -152,11 +164,18 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   if (warpgroup == 0) {
     fewer_registers<C.copy_registers()>();
     const u32 role = warp_uniform(threadIdx.x / 32);
-    if (role > 2 || !elect_one()) return;
-    if (role == 0) {
-      copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
-    } else {
-      add_dq<C>(params, bar, works, base, role - 1);
+    // The warp of the bias comes last. Before the others, ptxas would no longer see that one thread of each is left, and
+    // keep what it knows in registers of its warp.
+    if (role <= 2) {
+      if (elect_one()) {
+        if (role == 0) {
+          copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
+        } else {
+          add_dq<C>(params, bar, works, base, role - 1);
+        }
+      }
+    } else if constexpr (C.bias_copied()) {
+      copy_tile_biases<C>(params, bar, works, base);
     }
     return;
   }
@@ -241,13 +260,21 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   };
   auto wait_o = [&]() __attribute__((always_inline)) { mbarrier_wait(bar.o_full + 8 * stage, phase); };
 
-  BlockEntries<F, T, kM> entries;
+  BlockEntries<F, T, kM, C.bias_copied()> entries;
   auto fetch_entries = [&](int block, int head) __attribute__((always_inline)) {
     entries.fetch(p, sequence, {int(batch), head, block * kM, key0 + int(warp) * 16, int(my_lane())});
+    if constexpr (C.bias_copied()) {
+      mbarrier_wait(bar.bias_full + 8 * stage, phase);
+      entries.copied.begin(base + C.bias_at() + stage * C.bias_bytes(), w * 64 + warp * 16, my_lane());
+    }
   };
   auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
     make_weights<C, T>(p, sequence, batch, head, block * kM, key0, warp, my_lane(), drop_keys,
                        of_queries(C.lse_at(), stage), entries, s, weights);
+    if constexpr (C.bias_copied()) {
+      __syncwarp();
+      arrive(bar.bias_empty + 8 * stage);
+    }
   };
   auto gradients = [&]() __attribute__((always_inline)) {
     make_gradients<C, T>(p, of_queries(C.dot_at(), stage), s, dp, ds);

@@ -22,8 +22,9 @@ struct HopperBackwardConfig {
   int d = 128;      ///< head dim of all tiles, 64 or 128: a problem's d and d_v may be smaller
   int tile_q = 64;  ///< queries of a block
   BackwardPipeline pipeline = BackwardPipeline::in_step;
-  bool ordered = false;   ///< blocks of keys add to a dQ one after the other: the same bits in every run
-  bool in_parts = false;  ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
+  bool ordered = false;    ///< blocks of keys add to a dQ one after the other: the same bits in every run
+  bool in_parts = false;   ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
+  bool copy_bias = false;  ///< a bias of 16 bits comes through shared memory, a block ahead; one of f32 never does
   ForwardFeatures features = {};
 
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
@@ -31,6 +32,9 @@ struct HopperBackwardConfig {
   static constexpr int kStages = 2;  ///< of the rings of Q with its LSE, of dO with its D, and of dS
   static constexpr int q_stages() { return kStages; }
   static constexpr int o_stages() { return kStages; }
+
+  /// There is a bias that comes so.
+  constexpr bool bias_copied() const { return copy_bias && features.bias == BiasType::as_input; }
 
   constexpr int threads() const { return 128 * (kWarpgroups + 1); }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
@@ -53,10 +57,12 @@ struct HopperBackwardConfig {
   constexpr int o_at() const { return q_at() + kStages * q_bytes(); }
   constexpr int ds_at() const { return o_at() + kStages * q_bytes(); }    ///< [buffer][warpgroup's 64 keys][query]
   constexpr int dq_at() const { return ds_at() + kStages * ds_bytes(); }  ///< [warp][chunk][lane][16 bytes]
-  constexpr int lse_at() const { return dq_at() + tile_q * d * 4; }
+  constexpr int bias_at() const { return dq_at() + tile_q * d * 4; }      ///< [stage][query][key]
+  constexpr int bias_bytes() const { return tile_q * kTileK * 2; }
+  constexpr int lse_at() const { return bias_at() + (bias_copied() ? kStages * bias_bytes() : 0); }
   constexpr int dot_at() const { return lse_at() + kStages * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + kStages * tile_q * 4; }
-  constexpr int barriers() const { return 10 + 6 * kStages; }
+  constexpr int barriers() const { return 10 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
   constexpr int shared_bytes() const { return work_at() + 2 * 64; }
 
@@ -106,6 +112,7 @@ struct HopperWideBackwardConfig {
   /// What a warpgroup has of a block's dQ is a share: number 2 * block + warpgroup. Each share has a barrier that only
   /// its warpgroup and its adder use.
   constexpr int dq_barriers() const { return ordered ? 2 * adders() : 2; }
+  static constexpr bool bias_copied() { return false; }  ///< there is none
   constexpr int q_stages() const { return q_ring; }
   constexpr int o_stages() const { return o_ring; }
 

@@ -2,6 +2,7 @@
 // C is the configuration of any of them, Barriers what it calls its barriers.
 #pragma once
 
+#include "copied_bias.cuh"
 #include "hopper_backward_tiles.cuh"
 #include "ptx.cuh"
 #include "ring.cuh"
@@ -64,6 +65,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     }
     mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
     works[phase].set(work, done);
+    if constexpr (C.bias_copied()) mbarrier_arrive(bar.work_full);
     if (done) {
       mbarrier_arrive(bar.k_full);
       break;
@@ -78,6 +80,39 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
       load_o(step.block, step.head);
     }
     tile = int(gridDim.x + ticket);
+  }
+}
+
+/// The bias of every block of this thread block's tiles, in the order in which they are computed. One warp. What it needs
+/// to know of a tile stays in the slot until its last bias is on the way: registers are few.
+template <auto C, class Barriers>
+HEED_DEVICE void copy_tile_biases(const BackwardParams& params, const Barriers& bar, const volatile KeyTile* works,
+                                  u32 base) {
+  const ForwardParams& p = params.forward;
+  const Steps& steps = p.bias_steps;
+  u32 number = 0;  // of blocks so far, of all tiles
+  static_assert(C.kStages == 2);
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    // Not k_full: the first bias of a tile is copied beside its K.
+    mbarrier_wait(bar.work_full, tile_count & 1);
+    const volatile KeyTile& slot = works[tile_count & 1];
+    if (slot.tile < 0) return;
+    int left = (slot.end_block - slot.first_block) * p.group;
+    TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.group);
+#pragma unroll 1
+    for (; left > 0; --left, ++number, step.next()) {
+      const u32 stage = number & 1;
+      mbarrier_wait(bar.bias_empty + 8 * stage, (number >> 1 & 1) ^ 1);
+      const int row = step.block * C.tile_q, key = slot.tile * C.kTileK;
+      const char* from = static_cast<const char*>(p.bias) + 2 * (slot.batch * steps.batch + step.head * steps.head +
+                                                                 row * steps.row + key * steps.column);
+      copy_bias_block<CopiedBias<C.tile_q, C.kTileK>>(steps, base + C.bias_at() + stage * C.bias_bytes(),
+                                                    bar.bias_full + 8 * stage, from, slot.s_q - row, slot.s_k - key,
+                                                    fresh(threadIdx.x) % 32);
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(bar.k_empty);
   }
 }
 

@@ -163,13 +163,12 @@ HEED_DEVICE void multiply_gradient(float (&c)[C.d / 2], const u32 (&a)[C.tile_q 
 HEED_DEVICE bool lost(float weight) { return __float_as_int(weight) < 0; }
 
 /// S^T of 64 keys by tile_q queries -> P^T: 16 bits in `weights`, and in s what dS is made of: P times the soft cap's
-/// slope, negative where dropout took the entry. lse_at: where this thread's LSEs of the first 16 queries lie. `entries` were
-/// fetched before.
-template <auto C, class T>
+/// slope, negative where dropout took the entry. lse_at: where this thread's LSEs of the first 16 queries lie. `entries`,
+/// BlockEntries, were fetched before.
+template <auto C, class T, class Entries>
 HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, int batch, int head, int first_query,
                               int first_key, u32 warp, u32 lane, const DropKey& drop_keys, u32 lse_at,
-                              BlockEntries<C.features, T, C.tile_q>& entries, float (&s)[C.tile_q / 2],
-                              u32 (&weights)[C.tile_q / 4]) {
+                              Entries& entries, float (&s)[C.tile_q / 2], u32 (&weights)[C.tile_q / 4]) {
   constexpr ForwardFeatures F = C.features;
   const int warp_key = first_key + int(warp) * 16;
   const EntryPlace place{batch, head, first_query, warp_key, int(lane)};

@@ -3,6 +3,7 @@
 // warps read them by ldmatrix, in the layout of the scores.
 #pragma once
 
+#include "copied_bias.cuh"
 #include "forward_scores.cuh"
 #include "hopper_tiles.cuh"
 #include "mma.cuh"
@@ -11,24 +12,14 @@
 
 namespace heed::kernels {
 
-/// A block's bias of one warpgroup, [64 x tile_k]: rows side by side, in chunks of eight keys. Chunks change places so that
-/// the eight rows of a matrix lie in different banks.
+/// A block's bias of one warpgroup.
 template <HopperConfig C>
-struct BiasTile {
-  static constexpr int kChunks = C.tile_k / 8;
-  static constexpr int kMoved = kChunks % 8 == 0 ? 8 : 4;  ///< chunks that change places among each other
-  static_assert(!C.bias_copied() || kChunks % 4 == 0);
-
-  static __device__ __forceinline__ u32 moved_by(u32 row) { return row * kMoved / 8 % kMoved; }
-  static __device__ __forceinline__ u32 place(u32 row, u32 chunk) {
-    return (row * kChunks + (chunk ^ moved_by(row))) * 16;
-  }
-};
+using WarpgroupBias = CopiedBias<64, C.tile_k>;
 
 /// The bias of a thread's two rows, of which `tile` holds those of the warpgroup.
 template <HopperConfig C, ForwardFeatures F, class T, int R>
 HEED_DEVICE void read_bias(BlockBias<F, T, R>& bias, u32 tile, u32 warp, u32 lane) {
-  using Tile = BiasTile<C>;
+  using Tile = WarpgroupBias<C>;
   const u32 row = warp * 16 + lane % 16, first = (lane / 16) ^ Tile::moved_by(row);
   const u32 at = tile + row * Tile::kChunks * 16;
 #pragma unroll
@@ -43,66 +34,6 @@ HEED_DEVICE void read_bias(BlockBias<F, T, R>& bias, u32 tile, u32 warp, u32 lan
     }
   }
   bias.rows[0].by_fours = bias.rows[1].by_fours = false;
-}
-
-/// A warp copies what lies at `from`, the bias of a warpgroup's first row and a block's first key. So many rows and keys
-/// are there, and zeros behind them. All lanes arrive at `full`.
-template <HopperConfig C>
-HEED_DEVICE void copy_bias_block(const Steps& steps, u32 to, u32 full, const char* from, int rows, int keys, u32 lane) {
-  using Tile = BiasTile<C>;
-  const i64 row_bytes = steps.row * 2;
-  const u64 alignment = reinterpret_cast<u64>(from) | u64(row_bytes);
-  // body(place, source, bytes to read) for each chunk of this lane. Little is kept in registers from block to block: the
-  // copying warps have few.
-  auto for_each_chunk = [&](bool whole, auto body) __attribute__((always_inline)) {
-#pragma unroll 1
-    for (u32 index = fresh(lane); index < 8 * Tile::kChunks; index += 32) {
-      const u32 row = index / Tile::kChunks, chunk = index % Tile::kChunks;
-      const int bytes = min(max(keys - int(chunk) * 8, 0), 8) * 2;
-      const char* source = from + row * row_bytes + chunk * 16;
-      u32 place = to + Tile::place(row, chunk);
-#pragma unroll
-      for (int r = 0; r < 64; r += 8) {
-        body(place, source, whole ? 16 : int(row) + r < rows ? bytes : 0);
-        source += 8 * row_bytes;
-        place += 8 * Tile::kChunks * 16;
-      }
-    }
-  };
-  auto by_sixteen = [&](u32 place, const char* source, int bytes) __attribute__((always_inline)) {
-    copy<16>(place, source, bytes);
-  };
-  auto by_four = [&](u32 place, const char* source, int bytes) __attribute__((always_inline)) {
-#pragma unroll
-    for (int i = 0; i < 16; i += 4) copy<4>(place + i, source + i, min(max(bytes - i, 0), 4));
-  };
-  if (steps.column == 1 && alignment % 4 == 0) {
-    if (alignment % 16 != 0) {
-      for_each_chunk(false, by_four);
-    } else if (rows >= 64 && keys >= C.tile_k) {
-      for_each_chunk(true, by_sixteen);
-    } else {
-      for_each_chunk(false, by_sixteen);
-    }
-    arrive_after_copies(full);
-  } else {
-#pragma unroll 1
-    for (u32 index = lane; index < 64 * Tile::kChunks; index += 32) {
-      const u32 row = index / Tile::kChunks, chunk = index % Tile::kChunks;
-      const u16* source = reinterpret_cast<const u16*>(from + row * row_bytes) + chunk * 8 * steps.column;
-      u32 words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        words[i] = 0;
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          if (int(row) < rows && int(chunk) * 8 + 2 * i + e < keys)
-            words[i] |= u32(source[(2 * i + e) * steps.column]) << (16 * e);
-      }
-      store_shared(to + Tile::place(row, chunk), words);
-    }
-    mbarrier_arrive(full);
-  }
 }
 
 /// The blocks of a tile whose bias a math warpgroup needs: n, and so on down to `end`.
@@ -151,7 +82,7 @@ HEED_DEVICE void copy_biases(const ForwardParams& p, u32 base, u32 w, u32 q_full
       const char* from =
           static_cast<const char*>(p.bias) + 2 * (work.batch * p.bias_steps.batch + work.head * p.bias_steps.head +
                                                   row * p.bias_steps.row + first_key * p.bias_steps.column);
-      copy_bias_block<C>(p.bias_steps, base + C.bias_at() + at * C.bias_bytes(), bias_full + 8 * at, from,
+      copy_bias_block<WarpgroupBias<C>>(p.bias_steps, base + C.bias_at() + at * C.bias_bytes(), bias_full + 8 * at, from,
                          sequence.s_q - row, sequence.s_k - first_key, lane);
       const int behind = next_block<C>(p, blocks, work, sequence, n);
       if (first) {

@@ -171,6 +171,30 @@ INSTANTIATE_TEST_SUITE_P(On, ForcedBackwardAlgorithm,
                                          "q_stages:2,o_stages:1", "q_stages:2,o_stages:2", "section:1", "section:8",
                                          "section:2112", "parts:1", "parts:2"));
 
+class ForcedBackwardBiasRoute : public testing::TestWithParam<const char*> {};
+
+TEST_P(ForcedBackwardBiasRoute, computes_the_same_contract) {
+  if (!has_hopper()) GTEST_SKIP() << "needs a GPU of sm_90";
+  Context context(Context::Options{.cuda_backward_algo = GetParam()});
+  const verify::Target target = verify::Target::of(context, EngineChoice::cuda);
+  int computed = 0;
+  for (const std::int64_t d : {64, 128})
+    for (Case c : biased_problems(d)) {
+      c.operation = Operation::backward;
+      const verify::Verdict verdict = verify::run_case(c, target);
+      if (verdict.unsupported) continue;  // refused, by the rule that says so
+      ++computed;
+      EXPECT_TRUE(verdict.valid()) << verdict.to_string() << "\n  " << c.to_command() << " -algo=" << GetParam();
+    }
+  EXPECT_GE(computed, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, ForcedBackwardBiasRoute,
+                         testing::Values("bias_route:copied", "tile_q:64,pipeline:ahead,bias_route:copied",
+                                         "tile_q:64,pipeline:in_step,bias_route:copied",
+                                         "tile_q:96,pipeline:ahead,bias_route:copied",
+                                         "tile_q:32,pipeline:in_step,bias_route:copied"));
+
 /// What every kernel refuses for one reason only is told with the reason.
 TEST(ForcedBackward, says_which_limit_knobs_break) {
   if (!has_hopper()) GTEST_SKIP() << "needs a GPU of sm_90";

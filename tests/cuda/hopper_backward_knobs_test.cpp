@@ -59,13 +59,14 @@ TEST(HopperBackwardKnobs, of_a_line_read_back_are_the_same_line) {
   }
 }
 
-/// A knob that changes nothing would be parsed and ignored. The section and the parts are numbers of a launch, not of a
-/// kernel: HopperBackwardParts looks at the latter.
+/// A knob that changes nothing would be parsed and ignored. One is for a bias. The section and the parts are numbers of
+/// a launch, not of a kernel: HopperBackwardParts looks at the latter.
 TEST(HopperBackwardKnobs, each_change_the_kernels_that_have_them) {
   for (const HopperBackwardKnob& knob : KnobsOf<HopperBackwardChoice>::all()) {
     int have_it = 0;
     for (const HopperBackwardChoice& before :
-         {HopperBackwardChoice{HopperBackwardConfig{}}, HopperBackwardChoice{HopperWideBackwardConfig{}}}) {
+         {HopperBackwardChoice{HopperBackwardConfig{.features = {.bias = kernels::BiasType::as_input}}},
+          HopperBackwardChoice{HopperWideBackwardConfig{}}}) {
       HopperBackwardChoice after = before;
       const int value = knob.get(before) == knob.least ? knob.most : knob.least;
       knob.set(after, value);
@@ -83,7 +84,7 @@ TEST(HopperBackwardKnobs, each_change_the_kernels_that_have_them) {
 
 TEST(HopperBackwardKnobs, that_are_not_understood_are_refused) {
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("stages:3"),
-              HasSubstr("algo stages : no such knob; there are tile_q, pipeline, q_stages"));
+              HasSubstr("algo stages : no such knob; there are tile_q, pipeline, bias_route, q_stages"));
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("tile_q:100"), HasSubstr("tile_q takes 32, 48, 64, 80, 96 or 128"));
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("pipeline:late"), HasSubstr("pipeline takes in_step or ahead"));
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("q_stages:3"), HasSubstr("q_stages takes 1 to 2"));
@@ -107,11 +108,22 @@ TEST(HopperBackwardKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {
       broken(problem(256), "section:400,tile_q:64"),
       HasSubstr(
           "tile_q is no knob of the backward kernels for d = 256; those have q_stages, o_stages, section, parts"));
-  EXPECT_THAT(broken(problem(64), "q_stages:2"), HasSubstr("those have tile_q, pipeline, section, parts"));
+  EXPECT_THAT(broken(problem(64), "q_stages:2"), HasSubstr("those have tile_q, pipeline, bias_route, section, parts"));
   EXPECT_EQ(broken(problem(64).heads(8, 2), "parts:2"), "");
   EXPECT_EQ(broken(problem(64).heads(12, 2), "parts:4"), "parts: a group has 6 query heads, which 4 does not divide");
   EXPECT_THAT(broken(problem(64).mode(Mode::group).total_rows(2048, 2048), "section:400"),
               HasSubstr("sequences of their own lengths are taken one after the other"));
+}
+
+/// A bias of f32, and none, is computed by the kernel that is told nothing of copies.
+TEST(HopperBackwardKnobs, that_copy_a_bias_change_no_other_kernel) {
+  for (const kernels::BiasType bias : {kernels::BiasType::none, kernels::BiasType::f32}) {
+    const HopperBackwardConfig in_step{.features = {.bias = bias}};
+    HopperBackwardConfig copied = in_step;
+    copied.copy_bias = true;
+    EXPECT_EQ(main_text({in_step}), main_text({copied}));
+    EXPECT_EQ(in_step.shared_bytes(), copied.shared_bytes());
+  }
 }
 
 /// What a tile leaves no registers for is refused by the rule for it: a kernel that spills is not offered.
@@ -122,6 +134,10 @@ TEST(HopperBackwardKnobs, that_are_forced_leave_room_for_what_compiles) {
   };
   EXPECT_EQ(too_much(problem(64, Mask::window(64, 0)), "tile_q:96"), "");
   EXPECT_EQ(too_much(problem(64, Mask::window(64, 0)).soft_cap(30), "pipeline:ahead,tile_q:64"), "");
+  EXPECT_EQ(too_much(problem(64).bias(BiasSpec{bf16, {}}), "bias_route:copied,tile_q:96"), "");
+  EXPECT_EQ(too_much(problem(128).bias(BiasSpec{bf16, {}}), "bias_route:copied"), "");
+  EXPECT_THAT(too_much(problem(128, Mask::window(64, 0)).bias(BiasSpec{bf16, {}}), "bias_route:copied"),
+              HasSubstr("there is room for 2"));
   EXPECT_THAT(too_much(problem(128, Mask::window(64, 0)), "pipeline:ahead"), HasSubstr("there is room for 0"));
   EXPECT_THAT(too_much(problem(128).dropout(0.1), "tile_q:48"), HasSubstr("there is room for 1"));
 }

@@ -225,6 +225,40 @@ TEST(KernelResources, backward_kernels_with_other_knobs_have_what_they_need) {
   for (const std::string& complaint : complaints(thinned(list, kBackwardKnobs))) ADD_FAILURE() << complaint;
 }
 
+/// A bias of the backward pass that is copied, beside what its tile has room for.
+TEST(KernelResources, backward_kernels_whose_bias_is_copied_have_what_they_need) {
+  struct Route {
+    int d;
+    const char* algo;
+  };
+  std::vector<ListedKernel> list;
+  for (const Route& route :
+       {Route{128, "bias_route:copied"}, Route{64, "bias_route:copied,tile_q:64"},
+        Route{64, "bias_route:copied,tile_q:64,pipeline:in_step"}, Route{64, "bias_route:copied,tile_q:96"},
+        Route{64, "bias_route:copied,tile_q:96,pipeline:in_step"}}) {
+    const HopperBackwardLine line = forced_backward_line(route.d, route.d, HopperBackwardAlgo::parse(route.algo));
+    auto config = std::get<kernels::HopperBackwardConfig>(line.choice.config);
+    // Masks by coordinates and lengths always fit beside it.
+    const auto add = [&](kernels::ForwardFeatures features) {
+      const bool changes_scores = features.changes_scores() || features.dropout;
+      features.bias = kernels::BiasType::as_input;
+      if (changes_scores && features.weight() > line.room) return;
+      config.features = features;
+      ASSERT_EQ(config.impossible(), nullptr) << route.algo;
+      list.push_back({kernel_source(config, HopperBackwardPart::main), "sm_90a"});
+    };
+    for (const MaskShape mask : {MaskShape::none, MaskShape::right, MaskShape::window}) {
+      for (const bool own_lengths : {false, true}) add({.mask = mask, .own_lengths = own_lengths});
+      add({.mask = mask, .soft_cap = true});
+      add({.mask = mask, .dropout = true});
+      add({.mask = mask, .alibi = true});
+      add({.mask = mask, .own_lengths = true, .soft_cap = true, .dropout = true});
+    }
+  }
+  EXPECT_GT(list.size(), 40u);
+  for (const std::string& complaint : complaints(thinned(list, kBiasRoutes))) ADD_FAILURE() << complaint;
+}
+
 /// V by columns, and block masks whose hidden blocks are left out, in the lines that take them.
 TEST(KernelResources, kernels_that_read_other_keys_have_what_they_need) {
   std::vector<ListedKernel> list;

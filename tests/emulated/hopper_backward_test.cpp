@@ -242,6 +242,55 @@ TEST(EmulatedHopperBackward, features_have_the_right_gradients) {
   expect_matches_oracle<with(kD128, {.blocks = true, .bias = kernels::BiasType::f32, .alibi = true})>(c, 2);
 }
 
+constexpr HopperBackwardConfig copied(HopperBackwardConfig config, ForwardFeatures features) {
+  config.copy_bias = true;
+  features.bias = kernels::BiasType::as_input;
+  return with(config, features);
+}
+constexpr HopperBackwardConfig kD64Ahead{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead};
+constexpr HopperBackwardConfig kD128InStep{.d = 128, .tile_q = 64};
+
+/// Rows that begin at multiples of sixteen bytes, of four, and of two.
+TEST(EmulatedHopperBackward, biases_that_are_copied_have_the_right_gradients) {
+  Case c = small(64, Mask::none());
+  c.b = 2, c.s_k = {264}, c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = true}};
+  expect_matches_oracle<copied(kD64Ahead, {})>(c, 2);
+  c.s_k = {202}, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_matches_oracle<copied(kD64Ahead, {})>(c, 1);
+  c.s_q = {70}, c.s_k = {131}, c.bias_inf = true;
+  expect_matches_oracle<copied(kD64Ahead, {})>(c, 2);
+  constexpr HopperBackwardConfig kD64Wider{.d = 64, .tile_q = 96};
+  c.s_q = {200}, c.s_k = {264}, c.bias = BiasSpec{bf16, {.head = true}}, c.bias_inf = false;  // one row for all
+  expect_matches_oracle<copied(kD64Wider, {})>(c, 1);
+  c = small(128, Mask::causal());
+  c.s_q = {330}, c.s_k = {264}, c.bias = BiasSpec{bf16, {.query = true}};
+  expect_matches_oracle<copied(kD128InStep, kCausal)>(c, 2);
+}
+
+TEST(EmulatedHopperBackward, biases_that_are_copied_have_the_right_gradients_beside_masks_and_lengths) {
+  Case c = small(64, Mask::window(60, 5, 3));
+  c.bias = BiasSpec{bf16, {.batch = true, .query = true}};
+  c.mode = Mode::group, c.b = 3, c.s_q = {240, 0, 70}, c.s_k = {264, 30, 65};
+  expect_matches_oracle<copied(kD64Ahead, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+  c = small(128, Mask::window(60, 5));
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  c.mode = Mode::group, c.b = 3, c.h = 4, c.s_q = {100, 30, 1}, c.s_k = {140, 65, 0};
+  constexpr HopperBackwardConfig kInParts{.d = 128, .tile_q = 64, .in_parts = true};
+  expect_matches_oracle<copied(kInParts, {.mask = MaskShape::window, .own_lengths = true})>(c, 2, 2);
+  c = small(64, Mask::causal());  // read late
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
+  c.soft_cap = 20, c.p_drop = 0.2;
+  expect_matches_oracle<copied(kD64Ahead, {.mask = MaskShape::right, .keep = true, .soft_cap = true, .dropout = true})>(
+      c, 2);
+}
+
+TEST(EmulatedHopperBackward, biases_that_are_copied_come_in_order) {
+  constexpr HopperBackwardConfig kConfig{.d = 128, .tile_q = 64, .ordered = true};
+  Case c = small(128, Mask::causal());
+  c.s_k = {300}, c.deterministic = true, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
+  expect_one_order<copied(kConfig, kCausal)>(c);
+}
+
 TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
   constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128}, kD128{.d = 128, .tile_q = 64};
   constexpr HopperWideBackwardConfig kD256{.d = 256}, kD256Ordered{.d = 256, .ordered = true};
@@ -254,6 +303,10 @@ TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
   c = small(128, Mask::causal());
   c.bias = BiasSpec{bf16, {.head = true, .query = true}};
   expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right, .bias = kernels::BiasType::as_input})>(c);
+  expect_kind_matches_oracle<copied(kD128InStep, kCausal)>(c);
+  c = small(64, Mask::window(90, 0));
+  c.mode = Mode::group, c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = true}};
+  expect_kind_matches_oracle<copied(kD64Ahead, {.mask = MaskShape::window, .own_lengths = true})>(c);
   c = small(256, Mask::causal());
   c.q_eff_lens = {1}, c.kv_eff_lens = {1};
   expect_kind_matches_oracle<with(kD256, {.mask = MaskShape::right, .own_lengths = true})>(c);
