@@ -370,7 +370,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
             const RowEnd end = end_row<F>(p, t.head, top[m][half], total);
             factor[m][half] = end.factor;
             const int row = warp_row + 16 * m + 8 * half + lane / 4;
-            if (p.lse && pass == 0 && pair.part() == 0 && lane % 4 == 0 && row < q.s_q)
+            if (p.lse && pass == 0 && lane % 4 == 0 && row < q.s_q && (!C.pairs || pair.part() == 0))
               p.lse[t.batch * p.lse_steps.batch + t.head * p.lse_steps.head + (i64(q.q_row) + row) * p.lse_steps.row] =
                   end.lse;
           }

@@ -312,6 +312,8 @@ TEST(KernelResources, the_fullest_portable_kernels_have_what_they_need) {
                                            "portable_bwd_keys_values_bf16_d64_64_128x64_right",
                                            "portable_bwd_keys_values_bf16_d128_128_128x64_bias32",
                                            "portable_bwd_keys_values_bf16_d128_128_128x64_right_lengths_softcap",
+                                           "portable_fwd_bf16_bf16_d128_128_128x64",
+                                           "portable_fwd_bf16_f32_d96_96_128x64_right",
                                            "portable_fwd_bf16_f32_d256_256_128x64_right",
                                            "portable_fwd_bf16_bf16_d256_256_128x32_right_dropout",   // of sm_80
                                            "portable_fwd_bf16_bf16_d256_256_128x16_right_dropout"};  // of sm_100
