@@ -42,7 +42,8 @@ def test_combinations_of_the_backward_pass_are_listed(ok, tmp_path):
     narrow, wide = json.loads(report.read_text())["classes"]
     assert (narrow["op"], narrow["d"], narrow["mask"]) == ("bwd", 64, "causal")
     algos = {each["algo"] for each in narrow["candidates"]}
-    assert {"tile_q:96,pipeline:ahead,section:0", "tile_q:128,pipeline:ahead,section:1056"} <= algos
+    assert {f"tile_q:{rows},pipeline:ahead,bias_route:in_step,section:{n}" for rows, n in ((96, 0), (128, 1056))} <= algos
+    assert not any("copied" in each for each in algos)  # there is no bias
     assert "q_stages:1,o_stages:2,section:0" in {each["algo"] for each in wide["candidates"]}
     # What spills is refused by a rule instead of being listed.
     for each in narrow["candidates"] + wide["candidates"]:
@@ -89,7 +90,7 @@ def test_resources_of_a_kernel(ok):
         (("sweep", "-op=bwd", "-d=192/128"), "no Hopper tile of the backward pass for d = 192, d_v = 128"),
         (("sweep", "-op=bwd", "-over=stages"), "'stages' is not a knob that is swept; these are: o_stages, pipeline"),
         (("sweep", "-op=both"), "-op=both"),
-        (("bwd", "-algo=stages:3"), "no such knob; there are tile_q, pipeline, q_stages, o_stages, section"),
+        (("bwd", "-algo=stages:3"), "no such knob; there are tile_q, pipeline, bias_route, q_stages, o_stages, section"),
         (("bwd", "-algo=tile_q:100"), "tile_q takes 32, 48, 64, 80, 96 or 128"),
         (("explain", "-op=bwd", "-algo=pipeline:late"), "pipeline takes in_step or ahead"),
         (("fuzz", "--op=bwd", "-algo=section:x"), "section takes 0 to 1048576"),
@@ -116,7 +117,7 @@ def explain_backward(*arguments, s=1024, **env):
 def test_a_backward_kernel_is_chosen_by_forced_knobs():
     done = explain_backward("-d=64", "-mask=b", "-algo=tile_q:96,section:1056")
     assert "kernel      cuda/sm_90/hopper_bwd_d64[tile_q:96,section:1056]" in done.stdout
-    assert "tile_q:96,pipeline:ahead,section:1056" in done.stdout
+    assert "tile_q:96,pipeline:ahead,bias_route:in_step,section:1056" in done.stdout
     done = explain_backward("-d=128", HEED_CUDA_BACKWARD_ALGO="tile_q:48")
     assert "kernel      cuda/sm_90/hopper_bwd_d128[tile_q:48]" in done.stdout
 
@@ -144,7 +145,7 @@ def test_a_tuning_record_chooses_backward_kernels_in_its_range(tmp_path):
     record.write_text(json.dumps({"heed_tuning": 1, "forward": [], "backward": [of]}))
     chosen = "kernel      cuda/sm_90/hopper_bwd_tuned_d128_128_causal_from_0_to_2048"
     done = explain_backward("-d=128", "-mask=b", HEED_TUNING=str(record))
-    assert chosen in done.stdout and "tile_q:80,pipeline:in_step,section:264" in done.stdout
+    assert chosen in done.stdout and "tile_q:80,pipeline:in_step,bias_route:in_step,section:264" in done.stdout
     for mask, deterministic, s in (("b", 0, 4096), ("0", 0, 1024), ("b", 1, 1024)):
         others = ("-d=128", f"-mask={mask}", f"-deterministic={deterministic}")
         done = explain_backward(*others, s=s, HEED_TUNING=str(record))
