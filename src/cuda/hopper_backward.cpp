@@ -25,6 +25,7 @@ using dispatch::MathUnit;
 using dispatch::Set;
 using dispatch::Sizes;
 using kernels::BackwardPipeline;
+using kernels::BiasRoute;
 using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
 
@@ -94,6 +95,7 @@ constexpr HopperBackwardLine for_narrow_biases(HopperBackwardLine line) {
   line.spec.signature.features = {Feature::lse,  Feature::sink,  Feature::logical_lengths,
                                   Feature::bias, Feature::d_lse, Feature::dbias,
                                   Feature::dsink};
+  std::get<HopperBackwardConfig>(line.choice.config).bias_route = BiasRoute::copied;
   line.only_narrow_biases = true;
   line.preference = 1 / (1 + kCostOfRoom * line.room);
   return line;
@@ -112,12 +114,10 @@ constexpr std::array kLines{
     line("hopper_bwd_d64_features", signature(64),
          HopperBackwardConfig{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead},
          "small blocks with room for every feature", kEveryFeature),
-    for_narrow_biases(
-        line("hopper_bwd_d64_bias", signature(64),
-             HopperBackwardConfig{.d = 64, .tile_q = 96, .pipeline = BackwardPipeline::ahead, .copy_bias = true},
-             "S a block ahead, dQ a block late, for biases of 16 bits", 4)),
-    for_narrow_biases(line("hopper_bwd_d128_bias", signature(128),
-                           HopperBackwardConfig{.d = 128, .tile_q = 64, .copy_bias = true},
+    for_narrow_biases(line("hopper_bwd_d64_bias", signature(64),
+                           HopperBackwardConfig{.d = 64, .tile_q = 96, .pipeline = BackwardPipeline::ahead},
+                           "S a block ahead, dQ a block late, for biases of 16 bits", 4)),
+    for_narrow_biases(line("hopper_bwd_d128_bias", signature(128), HopperBackwardConfig{.d = 128, .tile_q = 64},
                            "both warpgroups in step, for biases of 16 bits", 4)),
     line("hopper_bwd_d128", without_block_mask(signature(128)), HopperBackwardConfig{.d = 128, .tile_q = 64},
          "both warpgroups in step", 2),

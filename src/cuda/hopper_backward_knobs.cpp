@@ -37,7 +37,7 @@ constexpr std::array kKnobs{
                       kPipelines, get<&Narrow::pipeline, Narrow>, set<&Narrow::pipeline, Narrow>),
     word_knob<Choice>("bias_route",
                       "d 64 and 128: a bias of 16 bits is loaded with its block, or copied into shared memory",
-                      kBiasRoutes, get<&Narrow::copy_bias, Narrow>, set<&Narrow::copy_bias, Narrow>),
+                      kBiasRoutes, get<&Narrow::bias_route, Narrow>, set<&Narrow::bias_route, Narrow>),
     number_knob<Choice>("q_stages", "d 192 and 256: stages of the ring of Q", 1, 2, get<&Wide::q_ring, Wide>,
                         set<&Wide::q_ring, Wide>),
     number_knob<Choice>("o_stages", "d 192 and 256: stages of the ring of dO", 1, 2, get<&Wide::o_ring, Wide>,

@@ -62,7 +62,7 @@ void give_room(HopperBackwardLine& line) {
   HopperBackwardChoice in_registers = line.choice;
   bool copied = false;
   if (auto* const narrow = std::get_if<HopperBackwardConfig>(&in_registers.config))
-    copied = std::exchange(narrow->copy_bias, false);
+    copied = std::exchange(narrow->bias_route, kernels::BiasRoute::in_step) == kernels::BiasRoute::copied;
   for (const HopperBackwardLine& general : general_backward_lines()) {
     if (general.choice.config != in_registers.config) continue;
     line.spec.signature = general.spec.signature;

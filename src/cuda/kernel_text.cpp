@@ -165,6 +165,7 @@ KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwar
   const ForwardFeatures features = features_of_part(c.features, part);
   // The kernels around it need not be told, and neither does one without such a bias.
   const bool copies_bias = part == HopperBackwardPart::main && c.bias_copied();
+  const kernels::BiasRoute route = copies_bias ? kernels::BiasRoute::copied : kernels::BiasRoute::in_step;
   return hopper_backward_source(
       fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
                   c.pipeline == kernels::BackwardPipeline::ahead ? "_ahead" : "", c.ordered ? "_ordered" : "",
@@ -172,9 +173,9 @@ KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwar
       "hopper_backward",
       fmt::format(
           "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
-          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .copy_bias = {}, .features = {}}};\n",
-          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts, copies_bias,
-          initializer(features)),
+          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .bias_route = BiasRoute::{}, .features = {}}};\n",
+          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts,
+          text(kBiasRoutes, route), initializer(features)),
       part);
 }
 

@@ -284,8 +284,7 @@ PortableBackwardConfigs::PortableBackwardConfigs(const Problem& problem, const k
   const auto add = [&](BackwardPart part) {
     BackwardTypes of_part = types;
     if (part == BackwardPart::rows) of_part.row_bytes = row_bytes(problem, {Operand::o, Operand::d_o});
-    PortableBackwardConfig config = kernels::portable_backward_config(part, of_part, features, device);
-    list_[count_++] = config;
+    list_[count_++] = kernels::portable_backward_config(part, of_part, features, device);
   };
   add(BackwardPart::rows);
   if (which == PortableGradients::all) {

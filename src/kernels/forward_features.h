@@ -14,6 +14,12 @@ enum class MaskShape : int {
 
 enum class BiasType : int { none, f32, as_input };
 
+/// How a bias of 16 bits reaches the math warps of a Hopper kernel. One of f32 is always loaded where it is used.
+enum class BiasRoute : int {
+  in_step,  ///< loaded while its block's scores are computed
+  copied,   ///< copied into shared memory by warps that have nothing else to do
+};
+
 struct ForwardFeatures {
   MaskShape mask = MaskShape::none;
   bool own_lengths = false;  ///< group mode or logical lengths: rows behind a sequence's end belong to somebody else

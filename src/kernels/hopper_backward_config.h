@@ -22,9 +22,9 @@ struct HopperBackwardConfig {
   int d = 128;      ///< head dim of all tiles, 64 or 128: a problem's d and d_v may be smaller
   int tile_q = 64;  ///< queries of a block
   BackwardPipeline pipeline = BackwardPipeline::in_step;
-  bool ordered = false;    ///< blocks of keys add to a dQ one after the other: the same bits in every run
-  bool in_parts = false;   ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
-  bool copy_bias = false;  ///< a bias of 16 bits comes through shared memory, a block ahead; one of f32 never does
+  bool ordered = false;   ///< blocks of keys add to a dQ one after the other: the same bits in every run
+  bool in_parts = false;  ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
+  BiasRoute bias_route = BiasRoute::in_step;
   ForwardFeatures features = {};
 
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
@@ -33,8 +33,7 @@ struct HopperBackwardConfig {
   static constexpr int q_stages() { return kStages; }
   static constexpr int o_stages() { return kStages; }
 
-  /// There is a bias that comes so.
-  constexpr bool bias_copied() const { return copy_bias && features.bias == BiasType::as_input; }
+  constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
 
   constexpr int threads() const { return 128 * (kWarpgroups + 1); }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }

@@ -19,12 +19,6 @@ enum class Persistence : int {
   dynamic,   ///< one block per multiprocessor, tiles drawn from a counter
 };
 
-/// How a bias of 16 bits reaches the math warps. One of f32 is always loaded where it is used.
-enum class BiasRoute : int {
-  in_step,  ///< loaded while its block's scores are computed
-  copied,   ///< copied into shared memory by warps that have nothing else to do
-};
-
 struct HopperConfig {
   Element type = Element::f16;
   int d = 128, d_v = 128;  ///< head dims of the tile: a problem's may be smaller

@@ -23,6 +23,9 @@ enum class BackwardPart : int {
 /// What `together` keeps of its tile of keys in shared memory, to have its registers for sums.
 constexpr int kTileStateBytes = 64;
 
+/// Of the ring of `bias`.
+constexpr int kMostDBiasStages = 5;
+
 /// What each warp of `bias` keeps of its copies there.
 constexpr int kDBiasCopiesBytes = 80;
 
@@ -97,7 +100,7 @@ struct PortableBackwardConfig {
   /// warp's registers.
   constexpr int weight_bytes() const {
     if (is_together()) return weight_buffers() * 2 * block * tile() * element_bytes();
-    return type == Element::f32 && part != BackwardPart::bias ? tile() * step * 4 : 0;
+    return type == Element::f32 ? tile() * step * 4 : 0;
   }
   /// row_lse and row_dot of the rows that come block by block.
   constexpr int stats_bytes() const {
@@ -185,7 +188,8 @@ struct PortableBackwardConfig {
     if (block < 16 || block > 128 || block % 16 != 0) return "a block has 16 to 128 rows, in steps of 16";
     if (step < 16 || step > (is_together() ? 128 : 64) || block % step != 0)
       return "a step is 16 to 64 rows, and a part of a block";
-    if (stages < 1 || stages > 6) return "1 to 6 stages";
+    if (stages < 1 || stages > (part == BackwardPart::bias ? kMostDBiasStages : 4))
+      return "1 to 4 stages, of dBias to 5";
     if (tile_registers() > 208) return "the products and sums of a warp do not fit its registers";
     if (shared_bytes() > 227 * 1024) return "more than 227 KiB of shared memory";
     return nullptr;
@@ -238,7 +242,6 @@ constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, const
 /// dBias: tiles as large as registers allow, for every step of a sum brings all of its operands anew; and a ring as
 /// long as memory allows. d, d_v: of the problem.
 constexpr PortableBackwardConfig bias_config(PortableBackwardConfig c, int d, int d_v, int max_shared_bytes) {
-  constexpr int kMostStages = 5;
   const bool wide = c.type == Element::f32;
   c.d = c.d_v = 0;
   c.warps = wide ? 4 : 8;
@@ -251,7 +254,7 @@ constexpr PortableBackwardConfig bias_config(PortableBackwardConfig c, int d, in
   if (wide) return c;  // so that other thread blocks fit beside it
   if (c.shared_bytes() > max_shared_bytes) c.block = c.across * 32;
   if (c.shared_bytes() > max_shared_bytes) c.piece = 64;
-  for (c.stages = kMostStages; c.stages > 2 && c.shared_bytes() > max_shared_bytes;) --c.stages;
+  for (c.stages = kMostDBiasStages; c.stages > 2 && c.shared_bytes() > max_shared_bytes;) --c.stages;
   return c;
 }
 

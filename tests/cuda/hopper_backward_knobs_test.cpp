@@ -120,7 +120,7 @@ TEST(HopperBackwardKnobs, that_copy_a_bias_change_no_other_kernel) {
   for (const kernels::BiasType bias : {kernels::BiasType::none, kernels::BiasType::f32}) {
     const HopperBackwardConfig in_step{.features = {.bias = bias}};
     HopperBackwardConfig copied = in_step;
-    copied.copy_bias = true;
+    copied.bias_route = kernels::BiasRoute::copied;
     EXPECT_EQ(main_text({in_step}), main_text({copied}));
     EXPECT_EQ(in_step.shared_bytes(), copied.shared_bytes());
   }

@@ -243,7 +243,7 @@ TEST(EmulatedHopperBackward, features_have_the_right_gradients) {
 }
 
 constexpr HopperBackwardConfig copied(HopperBackwardConfig config, ForwardFeatures features) {
-  config.copy_bias = true;
+  config.bias_route = kernels::BiasRoute::copied;
   features.bias = kernels::BiasType::as_input;
   return with(config, features);
 }
