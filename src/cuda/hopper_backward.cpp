@@ -29,8 +29,8 @@ using kernels::BiasRoute;
 using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
 
-/// Everything but a V whose keys are neighbours, and dSlopes, which need an owner of every row of dQ. dBias and dSink
-/// come from kernels of the portable family behind these.
+/// Everything but a V whose keys are neighbours, and dSlopes, which need an owner of every row of dQ. dSink, and a
+/// dBias that has something to sum, come from kernels behind these.
 constexpr Set<Feature> kAllFeatures{Feature::lse,   Feature::bias,       Feature::alibi,           Feature::soft_cap,
                                     Feature::sink,  Feature::dropout,    Feature::randval,         Feature::bool_mask,
                                     Feature::d_lse, Feature::block_mask, Feature::logical_lengths, Feature::dbias,
@@ -228,19 +228,29 @@ class HopperBackward final : public CudaBackwardKernel {
           const auto step = [&](std::string purpose, HopperBackwardPart part, int shared_bytes) {
             return Step{std::move(purpose), {kernel_source(config, part), "sm_90a", shared_bytes}};
           };
+          const bool dbias = stores_dbias(config);
           std::vector<Step> list{step("D and LSE of rows", HopperBackwardPart::before, 0)};
           if (count == 1) {
-            list.push_back(step("dK, dV and the sum of dQ", HopperBackwardPart::main, config.shared_bytes()));
+            list.push_back(step(dbias ? "dK, dV, dBias and the sum of dQ" : "dK, dV and the sum of dQ",
+                                HopperBackwardPart::main, config.shared_bytes()));
           } else {
             auto of_part = config;
             of_part.in_parts = true;
-            list.push_back({fmt::format("dK and dV of {} parts of each group, and the sum of dQ", count),
+            list.push_back({fmt::format("dK and dV of {} parts of each group, {} the sum of dQ", count,
+                                        dbias ? "dBias and" : "and"),
                             {kernel_source(of_part, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}});
           }
           list.push_back(step("dQ", HopperBackwardPart::after, 0));
           if (count > 1) list.push_back(step("dK and dV", HopperBackwardPart::parts, 0));
-          for (Step& each : portable_backward_steps(shared_gradients(problem, device), portable_arch(device)))
+          const PortableBackwardConfigs behind = shared_gradients(problem, device);
+          const kernels::PortableBackwardConfig* of_step = behind.begin();
+          for (Step& each : portable_backward_steps(behind, portable_arch(device))) {
+            // How its memory lies is known only when it comes, so that the other way has to be there.
+            if (dbias && (of_step->part == kernels::BackwardPart::bias || !problem.dsink()))
+              each.purpose += ", if TMA cannot write dBias";
             list.push_back(std::move(each));
+            ++of_step;
+          }
           return list;
         },
         hopper_backward_choice(line_, problem).config);
@@ -275,7 +285,8 @@ class HopperBackward final : public CudaBackwardKernel {
   }
 
   void launch(const dispatch::BackwardCall& call, const Compiled& compiled, int device) const override {
-    std::visit([&](const auto& config) { launch_as(config, call, compiled, device); }, line_.choice.config);
+    std::visit([&](const auto& config) { launch_as(config, call, compiled, device); },
+               hopper_backward_choice(line_, call.problem).config);
   }
 
   template <class Config>
@@ -302,6 +313,16 @@ class HopperBackward final : public CudaBackwardKernel {
     p.v_map = v.steps;
     p.dk_map = dk.steps;
     p.dv_map = dv.steps;
+    const Strides of_dbias{p.d_bias_steps.batch, p.d_bias_steps.row, p.d_bias_steps.head, p.d_bias_steps.column};
+    const bool writes_dbias = stores_dbias(config) && can_map(p.d_bias, of_dbias);
+    MappedTensor dbias{};
+    if (writes_dbias) {
+      dbias = map_tensor(p.d_bias, problem.type(), of_dbias, problem.s_k(), problem.s_q(), problem.heads_q(),
+                         problem.batch(), static_cast<unsigned>(config.tile_q));
+      p.d_bias_map = dbias.steps;
+    } else {
+      p.d_bias = nullptr;
+    }
 
     const std::int64_t blocks = std::min<std::int64_t>(division.key_tiles(problem) * heads,
                                                        devices().at(static_cast<std::size_t>(device)).multiprocessors);
@@ -311,7 +332,8 @@ class HopperBackward final : public CudaBackwardKernel {
     kernels::BackwardParams of_parts = p;
     of_parts.forward.group /= p.parts;
     void* rows[] = {&p};
-    void* main[] = {&q.map, &d_o.map, &k.map, &v.map, &dk.map, &dv.map, &of_parts};
+    // Only a kernel that stores dBias takes the last one.
+    void* main[] = {&q.map, &d_o.map, &k.map, &v.map, &dk.map, &dv.map, &of_parts, &dbias.map};
     compiled.kernels.at(0)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
     compiled.kernels.at(1)->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                                    stream, main);
@@ -324,9 +346,10 @@ class HopperBackward final : public CudaBackwardKernel {
                    kRowThreads, stream, rows);
     }
     const PortableBackwardConfigs shared = shared_gradients(problem, state().device);
-    if (shared.empty()) return;
+    if (shared.empty() || (writes_dbias && !problem.dsink())) return;
     launch_portable_backward(shared, call, workspace_behind(problem, division.workspace(problem), shared),
-                             std::span(compiled.kernels).subspan(launched), device);
+                             std::span(compiled.kernels).subspan(launched), device,
+                             writes_dbias ? DBias::written : DBias::missing);
   }
 
   HopperBackwardLine line_;

@@ -25,6 +25,18 @@ HopperBackwardLine turned(const HopperBackwardLine& base, const HopperBackwardAl
   return line;
 }
 
+/// Whether the dS of a block is a block of dBias: nobody shares an entry of the bias, so that nothing is left to sum,
+/// and a row is whole chunks of sixteen bytes. It lies where TMA can write it only if its memory does, too: can_map().
+bool has_dbias_of_its_own(const HopperBackwardConfig& config, const Problem& problem) {
+  constexpr std::int64_t kKeys = 8;
+  if (!config.bias_copied() || problem.dbias() != problem.type() || problem.s_k() % kKeys != 0) return false;
+  const kernels::ForwardFeatures& f = config.features;
+  if (f.own_lengths || f.bit_masks() || f.soft_cap || f.alibi || f.dropout) return false;
+  const Broadcast shape = problem.bias()->shape;
+  return (shape.batch || problem.batch() == 1) && (shape.head || problem.heads_q() == 1) &&
+         (shape.query || problem.s_q() == 1);
+}
+
 /// Its notes end with every knob.
 HopperBackwardLine with_knobs_told(HopperBackwardLine line) {
   line.spec.algorithm.tile_q = std::visit([](const auto& c) { return c.tile_q; }, line.choice.config);
@@ -135,6 +147,8 @@ HopperBackwardChoice hopper_backward_choice(const HopperBackwardLine& line, cons
         config.ordered = problem.deterministic();
       },
       choice.config);
+  if (auto* const narrow = std::get_if<HopperBackwardConfig>(&choice.config))
+    narrow->stores_dbias = has_dbias_of_its_own(*narrow, problem);
   return choice;
 }
 

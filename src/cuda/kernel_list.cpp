@@ -110,6 +110,11 @@ std::vector<Problem> everything_backward() {
   add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0, 4)); });
   add_changed(list, plain, [](Problem p) { return p.sink(true); });
   add_changed(list, plain, [](Problem p) { return p.soft_cap(30); });
+  for (const bool window : {false, true})
+    add_changed(list, plain, [=](Problem p) {  // nobody shares an entry
+      if (window) p.mask(Mask::window(1024, 0));
+      return p.bias(BiasSpec{p.type(), {.batch = true, .head = true, .query = true}});
+    });
   add_features(list, plain);
   const std::vector<Problem> without = list;
   for (Problem& problem : list) {

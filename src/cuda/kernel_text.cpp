@@ -61,9 +61,10 @@ std::string suffix(const ForwardFeatures& f) {
   return words;
 }
 
-/// One of the kernels of a Hopper backward pass, whose configuration is written out as `config`.
+/// One of the kernels of a Hopper backward pass, whose configuration is written out as `config`. dbias: the main one
+/// stores it.
 KernelSource hopper_backward_source(const std::string& name, std::string_view main, const std::string& config,
-                                    HopperBackwardPart part) {
+                                    HopperBackwardPart part, bool dbias = false) {
   if (part == HopperBackwardPart::main)
     return {name, fmt::format(R"(#include "{0}.cuh"
 using namespace heed::kernels;
@@ -73,11 +74,12 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
     heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
                 const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
                 const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
-                const __grid_constant__ BackwardParams p) {{
-  {0}<kConfig>(q, d_o, k, v, dk, dv, p);
+                const __grid_constant__ BackwardParams p{2}) {{
+  {0}<kConfig>(q, d_o, k, v, dk, dv, p{3});
 }}
 )",
-                              main, config)};
+                              main, config, dbias ? ", const __grid_constant__ TensorMap dbias" : "",
+                              dbias ? ", &dbias" : "")};
   const bool of_keys = part == HopperBackwardPart::parts;
   const std::string_view stage = of_keys ? "parts" : part == HopperBackwardPart::before ? "before" : "after";
   return {fmt::format("{}_{}", name, stage), fmt::format(R"(#include "hopper_backward_{}.cuh"
@@ -91,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(kRowThreads, 1) heed_kernel(const _
                                                          of_keys ? "parts" : "rows", config, stage)};
 }
 
-/// The kernel before looks at nothing but lengths, and those after only where pairs are hidden: those of many
-/// features are the same.
+/// The kernel before looks at nothing but lengths, unless it writes zeros where a mask hides dBias, and those after
+/// only where pairs are hidden: those of many features are the same.
 ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
   if (part == HopperBackwardPart::main || (part != HopperBackwardPart::before && features.hides())) return features;
   return {.own_lengths = features.own_lengths};
@@ -162,21 +164,25 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 }
 
 KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
-  const ForwardFeatures features = features_of_part(c.features, part);
+  ForwardFeatures features = features_of_part(c.features, part);
   // The kernels around it need not be told, and neither does one without such a bias.
   const bool copies_bias = part == HopperBackwardPart::main && c.bias_copied();
+  const bool zeroes_dbias = part == HopperBackwardPart::before && c.stores_dbias && c.features.mask != MaskShape::none;
+  const bool dbias = zeroes_dbias || (part == HopperBackwardPart::main && c.stores_dbias);
+  if (zeroes_dbias) features.mask = c.features.mask;
   const kernels::BiasRoute route = copies_bias ? kernels::BiasRoute::copied : kernels::BiasRoute::in_step;
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
                   c.pipeline == kernels::BackwardPipeline::ahead ? "_ahead" : "", c.ordered ? "_ordered" : "",
-                  c.in_parts ? "_in_parts" : "", copies_bias ? "_copied" : "", suffix(features)),
+                  c.in_parts ? "_in_parts" : "", copies_bias ? "_copied" : "", dbias ? "_dbias" : "", suffix(features)),
       "hopper_backward",
       fmt::format(
           "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
-          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .bias_route = BiasRoute::{}, .features = {}}};\n",
+          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .bias_route = BiasRoute::{}, .stores_dbias = {}, "
+          ".features = {}}};\n",
           text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts,
-          text(kBiasRoutes, route), initializer(features)),
-      part);
+          text(kBiasRoutes, route), dbias, initializer(features)),
+      part, dbias);
 }
 
 KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBackwardPart part) {

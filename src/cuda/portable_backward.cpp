@@ -235,7 +235,7 @@ std::vector<CudaBackwardKernel::Step> portable_backward_steps(const PortableBack
 
 void launch_portable_backward(const PortableBackwardConfigs& configs, const dispatch::BackwardCall& call,
                               const BackwardWorkspace& workspace,
-                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device) {
+                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device, DBias dbias) {
   // Where a tile of dBias sums little, the copies of the next one must be under way before: so each thread block has
   // several.
   constexpr std::int64_t kFewPairs = 8;
@@ -246,6 +246,8 @@ void launch_portable_backward(const PortableBackwardConfigs& configs, const disp
   auto kernel = kernels.begin();
   for (const PortableBackwardConfig& config : configs) {
     const LoadedKernel& step = **kernel++;
+    if (dbias == DBias::written && (config.part == BackwardPart::bias || config.part == BackwardPart::bias_sum))
+      continue;
     std::int64_t count = portable_backward_blocks(config, call.problem, p);
     if (count == 0) continue;
     if (config.part == BackwardPart::bias && shared_dbias(call.problem, config).pairs < kFewPairs)

@@ -46,12 +46,17 @@ class PortableBackwardConfigs {
 std::int64_t portable_backward_blocks(const kernels::PortableBackwardConfig& config, const Problem& problem,
                                       kernels::BackwardParams& p);
 
-/// Their steps, compiled for `arch`, and their launches: a kernel for each.
+/// Whether dBias is still to be written when they come.
+enum class DBias { missing, written };
+
+/// Their steps, compiled for `arch`, and their launches: a kernel for each. One whose gradients are written already is
+/// left out.
 std::vector<CudaBackwardKernel::Step> portable_backward_steps(const PortableBackwardConfigs& configs,
                                                               const std::string& arch);
 void launch_portable_backward(const PortableBackwardConfigs& configs, const dispatch::BackwardCall& call,
                               const BackwardWorkspace& workspace,
-                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device);
+                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device,
+                              DBias dbias = DBias::missing);
 
 std::shared_ptr<const dispatch::BackwardKernel> make_portable_backward(const dispatch::BackwardKernelSpec& spec,
                                                                        std::shared_ptr<EngineState> state);

@@ -45,6 +45,15 @@ MappedTensor map_tensor(const void* data, DataType type, const Strides& strides,
           {strides.head != 0 ? 1 : 0, strides.batch != 0 ? 1 : 0}};
 }
 
+bool can_map(const void* data, const Strides& strides) {
+  constexpr std::uint64_t kAligned = 16, kMost = std::uint64_t{1} << 40;
+  const auto can_step = [](std::int64_t stride) {
+    return step_bytes(stride) % kAligned == 0 && step_bytes(stride) < kMost;
+  };
+  return reinterpret_cast<std::uintptr_t>(data) % kAligned == 0 && strides.dim == 1 && can_step(strides.sequence) &&
+         can_step(strides.head) && can_step(strides.batch);
+}
+
 MappedTensor map_operand(const Problem& problem, const kernels::ForwardParams& p, Operand which, const void* data,
                          unsigned box_rows) {
   const Operand shape = shape_of(which);

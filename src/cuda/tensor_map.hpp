@@ -20,6 +20,8 @@ struct MappedTensor {
 /// `strides` as a Problem tells them: 0 where there is one entry for all. 16-bit types.
 MappedTensor map_tensor(const void* data, DataType type, const Strides& strides, std::int64_t columns,
                         std::int64_t rows, std::int64_t heads, std::int64_t batch, unsigned box_rows);
+/// Whether TMA can step so, from data on: elements of 16 bits.
+bool can_map(const void* data, const Strides& strides);
 /// An operand or a gradient of a problem.
 MappedTensor map_operand(const Problem& problem, const kernels::ForwardParams& p, Operand which, const void* data,
                          unsigned box_rows);

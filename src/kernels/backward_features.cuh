@@ -56,30 +56,40 @@ HEED_DEVICE bool hides_some(const Sequence& q, int first_query, int first_key) {
   return hides;
 }
 
+/// The queries that see a key by the window: [begin, end), counted from some first one.
+struct SeeingQueries {
+  int begin, end;
+
+  template <ForwardFeatures F>
+  __device__ __forceinline__ bool hidden(int query) const {
+    return query < begin || (F.mask == MaskShape::window && query >= end);
+  }
+};
+template <ForwardFeatures F>
+HEED_DEVICE SeeingQueries seeing_queries(const Sequence& q, int key, int first_query) {
+  constexpr int kAll = 1 << 30;
+  SeeingQueries seeing{key >= q.s_k ? kAll : -kAll, kAll};
+  if constexpr (F.mask != MaskShape::none)
+    if (key < q.s_k) seeing.begin = key - q.x + 1 - first_query;
+  if constexpr (F.mask == MaskShape::window)
+    if (key >= q.sink) seeing.end = key + q.y - first_query;
+  return seeing;
+}
+
 /// -inf where a key is hidden from a query by the window or by a block mask: a mark, no score yet. Rows behind the end of
 /// the sequence need none: their LSE is +inf.
 template <ForwardFeatures F, class T, int R>
 HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatures<F, T>& keys, float (&s)[R],
                       int first_query, int lane) {
-  constexpr int kAll = 1 << 30;
   const int query0 = first_query + lane % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int j = keys.key + 8 * half;
-    // Queries [begin, end) from query0 on see the key.
-    int begin = j >= q.s_k ? kAll : -kAll, end = kAll;
-    if constexpr (F.mask != MaskShape::none)
-      if (j < q.s_k) begin = j - q.x + 1 - query0;
-    if constexpr (F.mask == MaskShape::window)
-      if (j >= q.sink) end = j + q.y - query0;
+    const SeeingQueries seeing = seeing_queries<F>(q, keys.key + 8 * half, query0);
 #pragma unroll
     for (int n = 0; n < R / 4; ++n)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        bool hidden = 8 * n + e < begin;
-        if constexpr (F.mask == MaskShape::window) hidden = hidden || 8 * n + e >= end;
-        if (hidden) s[4 * n + 2 * half + e] = -HEED_INFINITY;
-      }
+      for (int e = 0; e < 2; ++e)
+        if (seeing.hidden<F>(8 * n + e)) s[4 * n + 2 * half + e] = -HEED_INFINITY;
   }
   if constexpr (F.blocks) {
     const int first_key = keys.key - lane / 4, last_query = min(first_query + 2 * R, q.s_q) - 1;
@@ -102,6 +112,21 @@ HEED_DEVICE void hide(const ForwardParams& p, const Sequence& q, const KeyFeatur
           const int i = query0 + 8 * n + e;
           if (i < q.s_q && !keys.kept(p, i, j)) s[4 * n + 2 * half + e] = -HEED_INFINITY;
         }
+    }
+  }
+}
+
+/// Zeros in dS where a key is hidden from a query by the window, whatever was computed of the two: 0 * NaN is no
+/// gradient of a bias. `key`: the first of the thread's two. ds: pairs of queries, as s has them, in 16 bits.
+template <ForwardFeatures F, int R>
+HEED_DEVICE void hide_gradients(const Sequence& q, int key, int first_query, int lane, u32 (&ds)[R]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const SeeingQueries seeing = seeing_queries<F>(q, key + 8 * half, first_query + lane % 4 * 2);
+#pragma unroll
+    for (int n = 0; n < R / 2; ++n) {
+      if (seeing.hidden<F>(8 * n)) ds[2 * n + half] &= 0xffff0000u;
+      if (seeing.hidden<F>(8 * n + 1)) ds[2 * n + half] &= 0x0000ffffu;
     }
   }
 }

@@ -6,7 +6,7 @@
 //   dV += P^T dO,  dK += dS^T Q  (P^T, dS^T from registers),  dQ += dS K  (dS through shared memory)
 //
 // Warpgroup 0: warp 0 copies by TMA; one thread each of warps 1 and 2 adds every other block of dQ to the sum in global
-// memory; warp 3 copies the bias, where it comes through shared memory.
+// memory, and stores its dS where that is dBias; warp 3 copies the bias, where it comes through shared memory.
 // Warpgroups 1 and 2 compute 64 keys each: rows of S^T, so that P^T and dS^T are already the left operand of dV and dK.
 // dQ needs the keys of both: dS goes through shared memory, each warpgroup multiplies one half of dQ and hands it over
 // in f32, in the order of the accumulator's fragments, which hopper_backward_rows.cuh sorts.
@@ -66,6 +66,7 @@ struct BackwardBarriers {
 
   __device__ __forceinline__ void init() const {
     constexpr int kMathWarps = 8, kAdders = 2;
+    constexpr bool kStoreReadsDs = C.stores_dbias && C.pipeline == BackwardPipeline::ahead;
     mbarrier_init(k_full, 1);
     mbarrier_init(k_empty, kMathWarps + kAdders + (C.bias_copied() ? 1 : 0));
     mbarrier_init(v_full, 1);
@@ -81,7 +82,7 @@ struct BackwardBarriers {
       mbarrier_init(o_full + 8 * i, 1);
       mbarrier_init(o_empty + 8 * i, kMathWarps);
       mbarrier_init(ds_full + 8 * i, kMathWarps);
-      mbarrier_init(ds_empty + 8 * i, kMathWarps);
+      mbarrier_init(ds_empty + 8 * i, kMathWarps + (kStoreReadsDs ? 1 : 0));
     }
     if constexpr (C.bias_copied()) {
       mbarrier_init(work_full, 1);
@@ -94,10 +95,30 @@ struct BackwardBarriers {
   }
 };
 
+/// dS of a block -> dBias, as soon as both warpgroups have written it. The slot of its tile is not written again before
+/// this thread has come to the next tile. One thread.
+template <HopperBackwardConfig C>
+HEED_DEVICE void store_ds(const TensorMap* map, const BackwardParams& p, const BackwardBarriers<C>& bar,
+                          const volatile KeyTile& slot, const TileSteps<C>& step, u32 base, u32 stage, u32 phase) {
+  mbarrier_wait(bar.ds_full + 8 * stage, phase);
+  if (p.d_bias) {
+#pragma unroll
+    for (int w = 0; w < C.kWarpgroups; ++w)
+      tma_store(map, base + C.ds_at() + stage * C.ds_bytes() + w * (C.tile_q * 128), slot.tile * C.kTileK + w * 64,
+                step.block * C.tile_q, step.head * p.d_bias_map.head, slot.batch * p.d_bias_map.batch);
+    tma_store_commit();
+  }
+  // In step dS is not written again before the memory of this block's dQ is free, which is waited for with this store.
+  if constexpr (C.pipeline == BackwardPipeline::ahead) {
+    tma_store_wait_read<0>();
+    mbarrier_arrive(bar.ds_empty + 8 * stage);
+  }
+}
+
 /// Adds the dQ of every other block of this thread block's tiles to the sum in global memory. One thread.
 template <HopperBackwardConfig C>
-HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar, const volatile KeyTile* works, u32 base,
-                        u32 parity) {
+HEED_DEVICE void add_dq(const TensorMap* map_dbias, const BackwardParams& p, const BackwardBarriers<C>& bar,
+                        const volatile KeyTile* works, u32 base, u32 parity) {
   const u32 stage = base + C.dq_at();
   const u64 keep = keep_in_l2();
   const i64 blocks_of_head = p.row_space / C.tile_q;
@@ -114,6 +135,7 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, ++number, step.next()) {
       if (number % 2 != parity) continue;
+      if constexpr (C.stores_dbias) store_ds<C>(map_dbias, p, bar, slot, step, base, parity, number >> 1 & 1);
       const i64 at = step.head * blocks_of_head + row_block + step.block;
       // All tiles before this one have the block, too, and come before.
       if (C.ordered) wait_for_turn(p.turns + 2 * at, tile);
@@ -134,10 +156,11 @@ HEED_DEVICE void add_dq(const BackwardParams& p, const BackwardBarriers<C>& bar,
   tma_store_wait<0>();
 }
 
+/// map_dbias: where it is stored.
 template <HopperBackwardConfig C>
 HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
                                  const TensorMap& map_v, const TensorMap& map_dk, const TensorMap& map_dv,
-                                 const BackwardParams& params) {
+                                 const BackwardParams& params, const TensorMap* map_dbias = nullptr) {
   static_assert(C.impossible() == nullptr);
   using T = typename TagOf<C.type>::Type;
   static constexpr ForwardFeatures F = C.features;
@@ -171,7 +194,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         if (role == 0) {
           copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
         } else {
-          add_dq<C>(params, bar, works, base, role - 1);
+          add_dq<C>(map_dbias, params, bar, works, base, role - 1);
         }
       }
     } else if constexpr (C.bias_copied()) {
@@ -276,8 +299,11 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       arrive(bar.bias_empty + 8 * stage);
     }
   };
-  auto gradients = [&]() __attribute__((always_inline)) {
+  auto gradients = [&](int block) __attribute__((always_inline)) {
     make_gradients<C, T>(p, of_queries(C.dot_at(), stage), s, dp, ds);
+    if constexpr (C.stores_dbias && F.hides())
+      if (hides_some<F, kM>(sequence, block * kM, key0))
+        hide_gradients<F>(sequence, key0 + int(warp * 16 + my_lane() / 4), block * kM, my_lane(), ds);
   };
   auto write_ds = [&]() __attribute__((always_inline)) {
     const u32 to = ds_to(stage);
@@ -287,11 +313,14 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
                           ds[4 * i + 3]);
     fence_shared_for_async();
   };
+  auto tell_of_ds = [&]() __attribute__((always_inline)) {
+    __syncwarp();
+    arrive(bar.ds_full + 8 * stage);
+  };
   auto share_ds = [&]() __attribute__((always_inline)) {
     mbarrier_wait(bar.ds_empty + 8 * stage, phase ^ 1);
     write_ds();
-    __syncwarp();
-    arrive(bar.ds_full + 8 * stage);
+    tell_of_ds();
   };
   auto wait_ds = [&](u32 stage, u32 phase) __attribute__((always_inline)) {
     mbarrier_wait(bar.ds_full + 8 * stage, phase);
@@ -353,9 +382,10 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         wgmma_wait<1>(s);
         exponentials(step.block, step.head);
         wgmma_wait<0>(dp);
-        gradients();
+        gradients(step.block);
         issue_dv(stage);
         write_ds();
+        if constexpr (C.stores_dbias) tell_of_ds();
         barrier_sync(kMeeting, 256);
         issue_dq(stage);
         wgmma_wait<1>(dv);
@@ -381,7 +411,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       exponentials(step.block, step.head);
       issue_dv(stage);
       wgmma_wait<1>(dp);
-      gradients();
+      gradients(step.block);
       share_ds();
       wgmma_wait<0>(dv);
       // The loop is cut where nothing is in flight: were S or dP, ptxas would serialise all wgmma; were dV, it would run
@@ -411,7 +441,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         exponentials(step.block, step.head);
         issue_dv(stage);
         wgmma_wait<1>(dp);
-        gradients();
+        gradients(step.block);
         share_ds();
         wgmma_wait<0>(dv);
         real = true;

@@ -25,6 +25,7 @@ struct HopperBackwardConfig {
   bool ordered = false;   ///< blocks of keys add to a dQ one after the other: the same bits in every run
   bool in_parts = false;  ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
   BiasRoute bias_route = BiasRoute::in_step;
+  bool stores_dbias = false;  ///< no two scores share an entry of the bias: dS is dBias, and leaves with its block
   ForwardFeatures features = {};
 
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
@@ -75,6 +76,9 @@ struct HopperBackwardConfig {
       return "dK and dV leave through the memory of dQ, in panels of 2 KB: for d = 64 a block has 64, 96 or 128 "
              "queries";
     if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
+    if (stores_dbias && (!bias_copied() || features.own_lengths || features.bit_masks() || features.soft_cap))
+      return "dBias leaves with its block where the bias is copied, beside neither lengths nor bit masks nor a soft "
+             "cap";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
     if (d == 128 && tile_q > 64 && pipeline == BackwardPipeline::ahead)
       return "registers: for d = 128 and pipeline:ahead a block has at most 64 queries";
@@ -143,5 +147,9 @@ struct HopperWideBackwardConfig {
 
   friend constexpr bool operator==(const HopperWideBackwardConfig&, const HopperWideBackwardConfig&) = default;
 };
+
+/// Whether the pass writes dBias by itself.
+constexpr bool stores_dbias(const HopperBackwardConfig& c) { return c.stores_dbias; }
+constexpr bool stores_dbias(const HopperWideBackwardConfig&) { return false; }
 
 }  // namespace heed::kernels

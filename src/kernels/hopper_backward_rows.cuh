@@ -1,5 +1,6 @@
 // Before and after the Hopper backward kernel, one thread block for tile_q rows of one head.
-//   before: D = rowsum(dO * O) - dLSE, the LSE in log2 units, and zeros where dQ will be summed
+//   before: D = rowsum(dO * O) - dLSE, the LSE in log2 units, and zeros where dQ will be summed; where the main kernel
+//           stores dBias, zeros in what it never comes to
 //   after:  the sum of dQ, in the order of the accumulator's fragments -> rows of 16 bits
 #pragma once
 
@@ -41,6 +42,26 @@ HEED_DEVICE float dot_of_two(u32 a, u32 b) {
   return to_float<T>(u16(a)) * to_float<T>(u16(b)) + to_float<T>(u16(a >> 16)) * to_float<T>(u16(b >> 16));
 }
 
+/// Zeros in dBias of these rows, in the tiles of keys that do not have this block among theirs. Keys are a multiple of 8,
+/// and rows begin at multiples of 16 bytes.
+template <auto C>
+HEED_DEVICE void zero_unseen_dbias(const BackwardParams& params, const RowBlock& here) {
+  constexpr int kKeys = 8, kLanes = C.kTileK / kKeys, kRows = kRowThreads / kLanes;  // keys of a lane
+  const Sequence q = sequence_of<C.features>(params.forward, here.batch);
+  const Steps& steps = params.d_bias_steps;
+  const int block = here.first_row / C.tile_q, key0 = threadIdx.x % kLanes * kKeys;
+  const int rows = min(here.rows, C.tile_q);
+  u16* const to = static_cast<u16*>(params.d_bias) + here.batch * steps.batch + here.head * steps.head +
+                  here.first_row * steps.row;
+#pragma unroll 1
+  for (int tile = 0; tile < q.s_k; tile += C.kTileK) {
+    const QueryBlocks seen = query_blocks<C.features, C.tile_q>(q, tile, tile + C.kTileK);
+    if ((block >= seen.first && block < seen.end) || tile + key0 >= q.s_k) continue;
+    for (int row = threadIdx.x / kLanes; row < rows; row += kRows)
+      *reinterpret_cast<uint4*>(to + row * steps.row + tile + key0) = make_uint4(0, 0, 0, 0);
+  }
+}
+
 template <auto C>
 HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   using T = typename TagOf<C.type>::Type;
@@ -68,6 +89,8 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   uint4* const sum = reinterpret_cast<uint4*>(params.dq_sum) + here.block * (kM * C.d / 4);
 #pragma unroll
   for (int i = 0; i < kM * C.d / 4 / kRowThreads; ++i) sum[i * kRowThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+  if constexpr (stores_dbias(C) && C.features.mask != MaskShape::none)
+    if (params.d_bias) zero_unseen_dbias<C>(params, here);
 
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {

@@ -263,6 +263,22 @@ class Chooser {
     if (chance(0.05)) c_.zero_strides.push_back({ZeroStride::Tensor::d_o, one_of({'b', 'h', 's'})});
     // Where logits are 10^30 one key has all the weight, and gradients are differences of its huge numbers.
     if (c_.distribution == Distribution::extreme) c_.distribution = Distribution::hot_key;
+    if (chance(0.4)) choose_own_bias();
+  }
+
+  /// A bias that nobody shares, beside masks by coordinates alone, in memory of whole vectors: kernels may write its
+  /// gradient where they make dS. By chance all of that hardly ever comes together.
+  void choose_own_bias() {
+    const bool alone = !c_.bool_mask && !c_.block_mask && c_.alibi == Alibi::none && c_.soft_cap == 0 && c_.p_drop == 0;
+    if (!c_.bias || !alone || c_.group() || c_.packing != Packing::none) return;
+    static constexpr std::int64_t kVector = 8;
+    const auto whole = [](std::int64_t size) { return std::max(size / kVector * kVector, kVector); };
+    c_.bias = BiasSpec{c_.type, {.batch = true, .head = true, .query = true}};
+    c_.dbias = c_.type;
+    c_.q_eff_lens.clear(), c_.kv_eff_lens.clear(), c_.zero_strides.clear();
+    c_.s_k = {whole(s_k_)}, c_.d = whole(c_.d), c_.d_v = whole(c_.d_v);
+    c_.row_gap = c_.align = 0;
+    c_.v_column_major = c_.absurd_strides = false;
   }
 
   /// Of the longest sequences: their lengths, a larger bound, or nothing. Where the lists lie in GPU memory and nothing

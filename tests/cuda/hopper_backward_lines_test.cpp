@@ -1,21 +1,25 @@
 #include "cuda/hopper_backward_lines.hpp"
 
+#include "cuda/backward_kernel.hpp"
 #include "cuda/hopper_backward.hpp"
 #include "dispatch/backward_family.hpp"
 #include "dispatch/registry.hpp"
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace heed::cuda {
 namespace {
 
-std::string backward_line_for(const Problem& problem) {
+std::shared_ptr<const CudaBackwardKernel> backward_kernel_for(const Problem& problem) {
   dispatch::Registry registry;
   for (const HopperBackwardLine& line : hopper_backward_lines()) registry.add(make_hopper_backward(line, nullptr));
-  return dispatch::kBackwardFamily.select(registry, problem, {})->name();
+  return std::dynamic_pointer_cast<const CudaBackwardKernel>(dispatch::kBackwardFamily.select(registry, problem, {}));
 }
+std::string backward_line_for(const Problem& problem) { return backward_kernel_for(problem)->name(); }
 std::string backward_line(const std::string& line) { return "cuda/sm_90/hopper_bwd_" + line; }
 
 Problem with_bias(std::int64_t d, DataType type, const Mask& mask = Mask::none()) {
@@ -47,6 +51,56 @@ TEST(HopperBackwardLines, load_other_biases) {
   EXPECT_EQ(backward_line_for(with_bias(64, DataType::bf16).dropout(0.1)), backward_line("d64_features"));
   EXPECT_EQ(backward_line_for(with_bias(64, DataType::bf16).lengths(4096, 4095)), backward_line("d64_features"))
       << "rows of an odd number of keys are no whole words";
+}
+
+/// What the launches of a pass are for, one behind the other.
+std::vector<std::string> purposes(const Problem& problem) {
+  std::vector<std::string> list;
+  for (const CudaBackwardKernel::Step& step : backward_kernel_for(problem)->steps(problem, Device{}))
+    list.push_back(step.purpose);
+  return list;
+}
+
+constexpr Broadcast kOwn{.batch = true, .head = true, .query = true};
+
+TEST(HopperBackwardLines, store_dbias_beside_the_other_gradients_where_nobody_shares_it) {
+  const std::vector<std::string> stored{"D and LSE of rows", "dK, dV, dBias and the sum of dQ", "dQ",
+                                        "LSE and D of rows, if TMA cannot write dBias",
+                                        "dBias, if TMA cannot write dBias"};
+  for (const Mask& mask : {Mask::none(), Mask::causal(), Mask::window(1023, 0)})
+    for (const std::int64_t d : {64, 128}) {
+      const Problem problem = with_bias(d, DataType::bf16, mask).dbias(DataType::bf16);
+      EXPECT_EQ(purposes(Problem(problem).bias(BiasSpec{DataType::bf16, kOwn})), stored);
+      EXPECT_EQ(purposes(Problem(problem).batch(1)), stored) << "[1, h, s_q, s_k] of one batch entry";
+      EXPECT_EQ(purposes(Problem(problem).batch(1).heads(1, 1).bias(BiasSpec{DataType::bf16, {.query = true}})),
+                stored);
+    }
+  const Problem with_sink =
+      with_bias(128, DataType::bf16).bias(BiasSpec{DataType::bf16, kOwn}).dbias(DataType::bf16).sink(true).dsink(true);
+  EXPECT_EQ(purposes(with_sink),
+            (std::vector<std::string>{"D and LSE of rows", "dK, dV, dBias and the sum of dQ", "dQ", "LSE and D of rows",
+                                      "dBias, if TMA cannot write dBias", "sums over rows"}));
+}
+
+TEST(HopperBackwardLines, leave_other_gradients_of_biases_to_a_kernel_behind) {
+  const std::vector<std::string> behind{"D and LSE of rows", "dK, dV and the sum of dQ", "dQ", "LSE and D of rows",
+                                        "dBias"};
+  for (const std::int64_t d : {64, 128}) {
+    const Problem own = with_bias(d, DataType::bf16).bias(BiasSpec{DataType::bf16, kOwn}).dbias(DataType::bf16);
+    const auto shared = [&](const Broadcast& shape) { return Problem(own).bias(BiasSpec{DataType::bf16, shape}); };
+    EXPECT_EQ(purposes(shared({.head = true, .query = true})), behind) << "by the batch";
+    EXPECT_EQ(purposes(shared({.batch = true, .query = true})), behind) << "by the heads";
+    EXPECT_EQ(purposes(shared({.batch = true, .head = true})), behind) << "by the queries";
+    EXPECT_EQ(purposes(Problem(own).dbias(DataType::f32)), behind);
+    EXPECT_EQ(purposes(Problem(own).bias(BiasSpec{DataType::f32, kOwn}).dbias(DataType::f32)), behind);
+    EXPECT_EQ(purposes(Problem(own).lengths(4096, 4092)), behind) << "rows begin between multiples of 16 bytes";
+    EXPECT_EQ(purposes(Problem(own).mode(Mode::group).total_rows(16384, 16384)), behind);
+    EXPECT_EQ(purposes(Problem(own).logical_lengths(false, true)), behind);
+    EXPECT_EQ(purposes(Problem(own).soft_cap(30)), behind);
+    EXPECT_EQ(purposes(Problem(own).dropout(0.1)), behind);
+    EXPECT_EQ(purposes(Problem(own).dbias(std::nullopt)),
+              (std::vector<std::string>{"D and LSE of rows", "dK, dV and the sum of dQ", "dQ"}));
+  }
 }
 
 }  // namespace

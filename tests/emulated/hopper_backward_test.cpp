@@ -9,6 +9,7 @@
 #include "device/portable_backward_bias.cuh"
 #include "device/portable_backward_rows.cuh"
 
+#include "core/float_bits.hpp"
 #include "cuda/hopper_backward.hpp"
 #include "cuda/portable_backward.hpp"
 #include "emulated/hopper_maps.hpp"
@@ -19,8 +20,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heed {
@@ -73,11 +77,24 @@ void run_all_shared(const Problem& problem, const BackwardArgs& args, int multip
   (run_shared<Shared>(problem, p, multiprocessors), ...);
 }
 
-/// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit.
+/// dBias where nobody shares it.
+emulated::MappedTensor map_of_dbias(const Problem& problem, const kernels::BackwardParams& p, int box_rows) {
+  const kernels::Steps& steps = p.d_bias_steps;
+  return {.map = {.data = static_cast<std::byte*>(p.d_bias),
+                  .rank = 4,
+                  .sizes = {problem.s_k(), problem.s_q(), steps.head == 0 ? 1 : problem.heads_q(),
+                            steps.batch == 0 ? 1 : problem.batch()},
+                  .steps = {2, 2 * steps.row, 2 * steps.head, 2 * steps.batch},
+                  .box = {64, box_rows, 1, 1}},
+          .steps = {steps.head != 0 ? 1 : 0, steps.batch != 0 ? 1 : 0}};
+}
+
+/// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit. Where
+/// dBias is stored by the main kernel and there are kernels for it behind, its memory counts as one that TMA cannot
+/// write.
 template <auto C, PortableBackwardConfig... Shared>
-std::vector<std::uint32_t> run(const Case& c, int blocks, int parts, verify::Fence fence) {
+std::vector<std::uint32_t> run(const Buffers& buffers, int blocks, int parts, verify::Fence fence) {
   static_assert(C.impossible() == nullptr);
-  const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.backward_args());
   EXPECT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
   const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts};
@@ -99,6 +116,12 @@ std::vector<std::uint32_t> run(const Case& c, int blocks, int parts, verify::Fen
   p.v_map = v.steps;
   p.dk_map = dk.steps;
   p.dv_map = dv.steps;
+  emulated::MappedTensor dbias{};
+  if constexpr (stores_dbias(C)) {
+    dbias = map_of_dbias(problem, p, C.tile_q);
+    p.d_bias_map = dbias.steps;
+    if constexpr (sizeof...(Shared) > 0) p.d_bias = nullptr;
+  }
 
   emulated::begin_shared_memory(C.shared_bytes(), C.threads());
   const int row_launch = static_cast<int>(tiles.row_blocks(problem) * problem.heads_q());
@@ -109,7 +132,9 @@ std::vector<std::uint32_t> run(const Case& c, int blocks, int parts, verify::Fen
     if constexpr (std::is_same_v<std::remove_const_t<decltype(C)>, HopperWideBackwardConfig>) {
       kernels::hopper_backward_wide<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts);
     } else {
-      kernels::hopper_backward<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts);
+      const kernels::TensorMap told_dbias = dbias.told();
+      kernels::hopper_backward<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts,
+                                  C.stores_dbias ? &told_dbias : nullptr);
     }
   });
   emulated::launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_after<C>(p); });
@@ -125,7 +150,8 @@ std::vector<std::uint32_t> run(const Case& c, int blocks, int parts, verify::Fen
 }
 template <auto C, PortableBackwardConfig... Shared>
 void expect_matches_oracle(const Case& c, int blocks, int parts = 1) {
-  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) { run<C, Shared...>(c, blocks, parts, fence); });
+  emulated::for_each_timing(c.to_command(),
+                            [&](verify::Fence fence) { run<C, Shared...>(Buffers(c), blocks, parts, fence); });
 }
 
 /// And the sum of dQ has the same bits, whoever runs beside whom.
@@ -134,7 +160,7 @@ void expect_one_order(const Case& c) {
   std::vector<std::uint32_t> first;
   for (const int blocks : {1, 3})
     emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) {
-      const std::vector<std::uint32_t> sum = run<C>(c, blocks, 1, fence);
+      const std::vector<std::uint32_t> sum = run<C>(Buffers(c), blocks, 1, fence);
       if (first.empty()) first = sum;
       EXPECT_TRUE(sum == first) << blocks << " thread blocks";
     });
@@ -289,6 +315,111 @@ TEST(EmulatedHopperBackward, biases_that_are_copied_come_in_order) {
   Case c = small(128, Mask::causal());
   c.s_k = {300}, c.deterministic = true, c.bias = BiasSpec{bf16, {.head = true, .query = true}};
   expect_one_order<copied(kConfig, kCausal)>(c);
+}
+
+constexpr HopperBackwardConfig storing(HopperBackwardConfig config, const ForwardFeatures& features) {
+  config.stores_dbias = true;
+  return copied(config, features);
+}
+constexpr HopperBackwardConfig kD64Bias{.d = 64, .tile_q = 96, .pipeline = BackwardPipeline::ahead};
+constexpr ForwardFeatures kWindow{.mask = MaskShape::window};
+
+/// A bias of the scores' own shape, with its gradient.
+Case with_own_bias(std::int64_t d, const Mask& mask, std::int64_t s_q, std::int64_t s_k) {
+  Case c = small(d, mask);
+  c.s_q = {s_q}, c.s_k = {s_k};
+  c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = true}}, c.dbias = bf16;
+  return c;
+}
+
+// One block of queries, two, and many; keys that end in the first half of a tile, and in the second.
+TEST(EmulatedHopperBackward, d64_stores_the_gradient_of_a_bias_that_nobody_shares) {
+  Case c = with_own_bias(64, Mask::none(), 200, 264);
+  c.b = 2;
+  expect_matches_oracle<storing(kD64Bias, {})>(c, 2);
+  expect_matches_oracle<storing(kD64Bias, {})>(with_own_bias(40, Mask::none(), 50, 200), 3);
+  expect_matches_oracle<storing(kD64Bias, kCausal)>(with_own_bias(64, Mask::causal(), 330, 344), 2);
+  expect_matches_oracle<storing(kD64Bias, kCausal)>(with_own_bias(64, Mask::causal_top_left(), 110, 400), 1);
+  expect_matches_oracle<storing(kD64Bias, kCausal)>(with_own_bias(64, Mask::causal(), 420, 136), 2);
+  expect_matches_oracle<storing(kD64Bias, kWindow)>(with_own_bias(64, Mask::window(70, 5, 3), 500, 504), 2);
+  c = with_own_bias(64, Mask::none(), 1, 136);
+  c.bias->shape.query = false;  // there is one query
+  expect_matches_oracle<storing(kD64Bias, {})>(c, 2);
+}
+
+TEST(EmulatedHopperBackward, d128_stores_the_gradient_of_a_bias_that_nobody_shares) {
+  Case c = with_own_bias(128, Mask::none(), 130, 264);
+  c.b = 2;
+  expect_matches_oracle<storing(kD128InStep, {})>(c, 2);
+  expect_matches_oracle<storing(kD128InStep, {})>(with_own_bias(72, Mask::none(), 64, 320), 3);
+  expect_matches_oracle<storing(kD128InStep, kCausal)>(with_own_bias(128, Mask::causal(), 330, 344), 2);
+  expect_matches_oracle<storing(kD128InStep, kCausal)>(with_own_bias(128, Mask::causal_top_left(), 70, 400), 1);
+  expect_matches_oracle<storing(kD128InStep, kWindow)>(with_own_bias(128, Mask::window(70, 5, 3), 300, 304), 2);
+  c = with_own_bias(128, Mask::causal(), 130, 136);
+  c.bias->shape.batch = false;  // there is one batch entry
+  expect_matches_oracle<storing(kD128InStep, kCausal)>(c, 2);
+}
+
+TEST(EmulatedHopperBackward, stores_bias_gradients_in_parts_and_in_order) {
+  constexpr HopperBackwardConfig kD64Parts{
+      .d = 64, .tile_q = 96, .pipeline = BackwardPipeline::ahead, .in_parts = true};
+  constexpr HopperBackwardConfig kD128Parts{.d = 128, .tile_q = 64, .in_parts = true};
+  constexpr HopperBackwardConfig kD64Ordered{
+      .d = 64, .tile_q = 96, .pipeline = BackwardPipeline::ahead, .ordered = true};
+  constexpr HopperBackwardConfig kD128Ordered{.d = 128, .tile_q = 64, .ordered = true};
+  Case c = with_own_bias(64, Mask::causal(), 210, 264);
+  c.h = 4;
+  expect_matches_oracle<storing(kD64Parts, kCausal)>(c, 3, 2);
+  c.d = c.d_v = 128;
+  expect_matches_oracle<storing(kD128Parts, kCausal)>(c, 3, 4);
+  c.h = 2, c.deterministic = true;
+  expect_one_order<storing(kD128Ordered, kCausal)>(c);
+  c.d = c.d_v = 64;
+  expect_one_order<storing(kD64Ordered, kCausal)>(c);
+}
+
+// How the memory of dBias lies is known only when it comes.
+TEST(EmulatedHopperBackward, leaves_bias_gradients_that_TMA_cannot_write_to_the_kernels_behind) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .bias = kernels::BiasType::as_input};
+  expect_matches_oracle<storing(kD64Bias, kCausal),
+                        shared_config(kernels::BackwardPart::rows, 64, kFeatures, Element::f32),
+                        shared_config(kernels::BackwardPart::bias, 64, kFeatures, Element::bf16)>(
+      with_own_bias(64, Mask::causal(), 200, 264), 2);
+}
+
+// A row of q, dO, k or v that is no number makes nothing of a pair that is hidden, in blocks with visible pairs, too.
+TEST(EmulatedHopperBackward, stores_zeros_as_bias_gradients_of_hidden_pairs) {
+  const auto check = []<HopperBackwardConfig C>(Case c) {
+    c.h = 1;
+    for (const int tensor : {0, 1, 2, 3})
+      emulated::for_each_timing(c.to_command() + ", NaN in tensor " + std::to_string(tensor), [&](verify::Fence fence) {
+        Buffers buffers(c);
+        const BackwardArgs& args = std::as_const(buffers).backward_args();
+        const TensorView& view = tensor == 0   ? args.forward.q
+                                 : tensor == 1 ? args.d_o
+                                 : tensor == 2 ? args.forward.k
+                                               : args.forward.v;
+        core::store(const_cast<void*>(view.data), bf16, 67 * view.stride(1) + 3, NAN);
+        buffers.remember_inputs();
+        run<C>(buffers, 2, 1, fence);
+      });
+  };
+  check.operator()<storing(kD64Bias, kCausal)>(with_own_bias(64, Mask::causal(), 104, 104));
+  check.operator()<storing(kD128InStep, kWindow)>(with_own_bias(72, Mask::window(30, 5), 80, 80));
+}
+
+TEST(EmulatedHopperBackward, stores_bias_gradients_of_every_size) {
+  const auto check = []<HopperBackwardConfig C>(const Case& kind) {
+    for (int n = 0; n < emulated::varied_cases(); ++n) {
+      Case c = emulated::varied(kind, n);
+      c.s_k[0] = std::max<std::int64_t>(c.s_k[0] / 8 * 8, 8);
+      expect_matches_oracle<C>(c, 1 + n % 3);
+    }
+  };
+  check.operator()<storing(kD64Bias, {})>(with_own_bias(64, Mask::none(), 1, 1));
+  check.operator()<storing(kD64Bias, kWindow)>(with_own_bias(64, Mask::window(60, 5), 1, 1));
+  check.operator()<storing(kD128InStep, kCausal)>(with_own_bias(128, Mask::causal(), 1, 1));
+  check.operator()<storing(kD128InStep, kWindow)>(with_own_bias(128, Mask::window(60, 5), 1, 1));
 }
 
 TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
