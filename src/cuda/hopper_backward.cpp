@@ -131,16 +131,16 @@ constexpr std::array kLines{
 
 /// Heads that are in flight together where tiles add to dQ in order: neighbours of one head should start apart, and the
 /// second-level cache hold what they share. Fitted: docs/kernels/log.md, "Backward".
-std::int64_t heads_in_order(bool right, std::int64_t d, std::int64_t key_tiles) {
-  const bool wide = d > 128;
-  if (right) {
-    constexpr std::int64_t kMost = 66, kWideTiles = 1056, kWideFewest = 20;
-    return wide ? std::clamp(ceil_div(kWideTiles, key_tiles), kWideFewest, kMost) : kMost;
-  }
-  constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16, kWideHeads = 8, kWideFewest = 400, kWideMost = 1056;
-  const std::int64_t tiles = wide ? std::clamp(kWideHeads * key_tiles, kWideFewest, kWideMost)
-                                  : kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * kEachMore;
-  return ceil_div(tiles, key_tiles);
+std::int64_t heads_in_order(bool right, std::int64_t key_tiles) {
+  if (right) return 66;
+  constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16;
+  return ceil_div(kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * kEachMore, key_tiles);
+}
+/// Of `all` heads, those whose rows of dQ are at work together under a right mask, where rows have owners: some 400
+/// tiles.
+std::int64_t heads_of_queries(std::int64_t all, std::int64_t row_tiles) {
+  constexpr std::int64_t kTiles = 400;
+  return core::even_part(all, std::clamp<std::int64_t>(ceil_div(kTiles, row_tiles), 4, 32));
 }
 /// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles
 /// of a head should be at work at the same time, which read the same Q and dO and add to the same dQ; wide rows fill
@@ -156,7 +156,7 @@ std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& 
   key_tiles = std::max<std::int64_t>(key_tiles, 1);
   if (told > 0) return std::clamp<std::int64_t>(ceil_div(told, key_tiles), 1, all);
   const std::int64_t d = std::max(problem.d(), problem.d_v());
-  if (problem.deterministic()) return std::clamp<std::int64_t>(heads_in_order(right, d, key_tiles), 1, all);
+  if (problem.deterministic() && d <= 128) return std::clamp<std::int64_t>(heads_in_order(right, key_tiles), 1, all);
   if (!right) return 1;
   // Sections of one size: in a small last one the longest tiles would come too late.
   return core::even_part(all, heads_under_right_mask(d, key_tiles));
@@ -212,7 +212,8 @@ class HopperBackward final : public CudaBackwardKernel {
 
   std::string too_much(const Problem& problem) const override {
     const kernels::ForwardFeatures features = features_of(problem);
-    if (problem.deterministic() && features.mask == kernels::MaskShape::window)
+    if (problem.deterministic() && features.mask == kernels::MaskShape::window &&
+        std::holds_alternative<HopperBackwardConfig>(line_.choice.config))
       return "tiles under a window add to dQ in no fixed order";
     if (problem.heads_q() == 0) return "there are no query heads";
     if (line_.only_narrow_biases && !has_narrow_bias(problem))
@@ -231,16 +232,23 @@ class HopperBackward final : public CudaBackwardKernel {
           const bool dbias = stores_dbias(config);
           std::vector<Step> list{step("D and LSE of rows", HopperBackwardPart::before, 0)};
           if (count == 1) {
-            list.push_back(step(dbias ? "dK, dV, dBias and the sum of dQ" : "dK, dV and the sum of dQ",
+            list.push_back(step(config.owned_dq ? "dK and dV"
+                                : dbias         ? "dK, dV, dBias and the sum of dQ"
+                                                : "dK, dV and the sum of dQ",
                                 HopperBackwardPart::main, config.shared_bytes()));
           } else {
             auto of_part = config;
             of_part.in_parts = true;
-            list.push_back({fmt::format("dK and dV of {} parts of each group, {} the sum of dQ", count,
-                                        dbias ? "dBias and" : "and"),
+            list.push_back({config.owned_dq ? fmt::format("dK and dV of {} parts of each group", count)
+                                            : fmt::format("dK and dV of {} parts of each group, {} the sum of dQ",
+                                                          count, dbias ? "dBias and" : "and"),
                             {kernel_source(of_part, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}});
           }
-          list.push_back(step("dQ", HopperBackwardPart::after, 0));
+          if constexpr (requires { config.queries(); }) {
+            const kernels::HopperQueriesConfig queries = config.queries();
+            if (config.owned_dq) list.push_back({"dQ", {kernel_source(queries), "sm_90a", queries.shared_bytes()}});
+          }
+          if (!config.owned_dq) list.push_back(step("dQ", HopperBackwardPart::after, 0));
           if (count > 1) list.push_back(step("dK and dV", HopperBackwardPart::parts, 0));
           const PortableBackwardConfigs behind = shared_gradients(problem, device);
           const kernels::PortableBackwardConfig* of_step = behind.begin();
@@ -272,13 +280,13 @@ class HopperBackward final : public CudaBackwardKernel {
   HopperBackwardTiles tiles(const Problem& problem, const Config& config, int multiprocessors) const {
     const int told = line_.choice.parts;
     return {config.tile_q, config.kTileK, config.d,
-            told > 0 ? told : parts_of(problem, config.kTileK, config.d, multiprocessors)};
+            told > 0 ? told : parts_of(problem, config.kTileK, config.d, multiprocessors), config.owned_dq};
   }
 
   BackwardWorkspace workspace(const Problem& problem) const override {
     BackwardWorkspace own =
         std::visit([&](const auto& c) { return tiles(problem, c, state().device.multiprocessors).workspace(problem); },
-                   line_.choice.config);
+                   hopper_backward_choice(line_, problem).config);
     const PortableBackwardConfigs shared = shared_gradients(problem, state().device);
     if (!shared.empty()) own.bytes = workspace_behind(problem, own, shared).bytes;
     return own;
@@ -337,7 +345,21 @@ class HopperBackward final : public CudaBackwardKernel {
     compiled.kernels.at(0)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
     compiled.kernels.at(1)->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                                    stream, main);
-    compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
+    if constexpr (requires { config.queries(); }) {
+      if (config.owned_dq) {
+        using Queries = kernels::HopperQueriesConfig;
+        kernels::BackwardParams of_queries = p;
+        const std::int64_t row_tiles = ceil_div(problem.s_q(), std::int64_t{Queries::kRows});
+        const std::int64_t all = problem.heads_q() * problem.batch();
+        of_queries.forward.row_tiles = static_cast<int>(row_tiles);
+        of_queries.forward.section = static_cast<int>(heads_of_queries(all, row_tiles));
+        void* queries[] = {&q.map, &d_o.map, &k.map, &v.map, &of_queries};
+        compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_tiles * all),
+                                       static_cast<unsigned>(Queries::threads()), stream, queries);
+      }
+    }
+    if (!config.owned_dq)
+      compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
     std::size_t launched = 3;
     if (p.parts > 1) {
       constexpr std::int64_t kGradients = 2;  // dK and dV
@@ -369,8 +391,8 @@ BackwardWorkspace HopperBackwardTiles::workspace(const Problem& problem) const {
   const std::int64_t blocks = row_blocks(problem);
   return divide_workspace(
       problem, {.row_space = blocks * tile_q,
-                .dq_sum_floats = problem.heads_q() * blocks * tile_q * d,
-                .turns = kCounterWords + (problem.deterministic() ? 2 * problem.heads_q() * blocks : 0),
+                .dq_sum_floats = owned_dq ? 0 : problem.heads_q() * blocks * tile_q * d,
+                .turns = kCounterWords + (problem.deterministic() && !owned_dq ? 2 * problem.heads_q() * blocks : 0),
                 .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d,
                 .row_parts = false});
 }

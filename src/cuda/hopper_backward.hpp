@@ -7,9 +7,10 @@
 namespace heed::cuda {
 
 /// What the division of a pass follows from: `tile_q` rows of a block, `tile_k` keys of a tile, `d` columns of both,
-/// and the parts of a group of heads.
+/// the parts of a group of heads, and whether dQ is made by owners of its rows.
 struct HopperBackwardTiles {
   int tile_q, tile_k, d, parts;
+  bool owned_dq = false;
 
   /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
   std::int64_t row_blocks(const Problem& problem) const;

@@ -189,12 +189,30 @@ KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBac
   const ForwardFeatures features = features_of_part(c.features, part);
   return hopper_backward_source(
       fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK, c.q_ring,
-                  c.o_ring, c.ordered ? "_ordered" : "", c.in_parts ? "_in_parts" : "", suffix(features)),
+                  c.o_stages(), c.owned_dq ? "_keys" : "", c.in_parts ? "_in_parts" : "", suffix(features)),
       "hopper_backward_wide",
       fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .q_ring = {}, "
-                  ".o_ring = {}, .ordered = {}, .in_parts = {},\n    .features = {}}};\n",
-                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.ordered, c.in_parts, initializer(features)),
+                  ".o_ring = {}, .owned_dq = {}, .in_parts = {},\n    .features = {}}};\n",
+                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.owned_dq, c.in_parts, initializer(features)),
       part);
+}
+
+KernelSource kernel_source(const kernels::HopperQueriesConfig& c) {
+  return {fmt::format("hopper_bwd_{}_d{}_{}x{}_queries{}", text(kElements, c.type), c.d, c.kRows, c.kKeys,
+                      suffix(c.features)),
+          fmt::format(R"(#include "hopper_backward_queries.cuh"
+using namespace heed::kernels;
+
+constexpr HopperQueriesConfig kConfig{{.type = Element::{}, .d = {}, .features = {}}};
+
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
+                const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
+                const __grid_constant__ BackwardParams p) {{
+  hopper_backward_queries<kConfig>(q, d_o, k, v, p);
+}}
+)",
+                      text(kElements, c.type), c.d, initializer(c.features))};
 }
 
 KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {

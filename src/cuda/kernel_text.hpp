@@ -17,6 +17,7 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& config);
 enum class HopperBackwardPart { before, main, after, parts };
 KernelSource kernel_source(const kernels::HopperBackwardConfig& config, HopperBackwardPart part);
 KernelSource kernel_source(const kernels::HopperWideBackwardConfig& config, HopperBackwardPart part);
+KernelSource kernel_source(const kernels::HopperQueriesConfig& config);
 /// The kernel that writes dropout's random words.
 KernelSource randval_source();
 

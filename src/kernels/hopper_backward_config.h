@@ -30,7 +30,8 @@ struct HopperBackwardConfig {
 
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
   static constexpr int kTileK = 64 * kWarpgroups;
-  static constexpr int kStages = 2;  ///< of the rings of Q with its LSE, of dO with its D, and of dS
+  static constexpr bool owned_dq = false;  ///< as below
+  static constexpr int kStages = 2;        ///< of the rings of Q with its LSE, of dO with its D, and of dS
   static constexpr int q_stages() { return kStages; }
   static constexpr int o_stages() { return kStages; }
 
@@ -88,18 +89,47 @@ struct HopperBackwardConfig {
   friend constexpr bool operator==(const HopperBackwardConfig&, const HopperBackwardConfig&) = default;
 };
 
+/// dQ for head dims of 192 and 256 by thread blocks that own 128 rows of it.
+struct HopperQueriesConfig {
+  Element type = Element::f16;
+  int d = 256;
+  ForwardFeatures features = {};
+
+  static constexpr int kWarpgroups = 2;                                     ///< math warpgroups, 64 rows each
+  static constexpr int kRows = 64 * kWarpgroups, kKeys = 64;                ///< of a tile, and of a block
+  static constexpr int tile_q = 64;                                         ///< rows of a block in the workspace
+  static constexpr int kRowsPanel = kRows * 128, kKeysPanel = kKeys * 128;  ///< bytes
+
+  static constexpr int threads() { return 128 * (kWarpgroups + 1); }
+  static constexpr int copy_registers() { return 24; }
+  static constexpr int math_registers() { return 240; }
+  constexpr int panels() const { return d / 64; }
+  constexpr int k_stages() const { return d == 256 ? 2 : 3; }
+  constexpr int v_stages() const { return d == 256 ? 1 : 2; }
+
+  // Shared memory, from its beginning. Q, dO, then the rings of K and V.
+  constexpr int rows_bytes() const { return panels() * kRowsPanel; }
+  constexpr int block_bytes() const { return panels() * kKeysPanel; }
+  constexpr int o_at() const { return rows_bytes(); }
+  constexpr int k_at() const { return 2 * rows_bytes(); }
+  constexpr int v_at() const { return k_at() + k_stages() * block_bytes(); }
+  constexpr int barriers_at() const { return v_at() + v_stages() * block_bytes(); }
+  constexpr int shared_bytes() const { return barriers_at() + 8 * (1 + 2 * (k_stages() + v_stages())); }
+};
+
 /// For head dims of 192 and 256, whose dK and dV do not both fit a warpgroup's registers: one math warpgroup makes P
 /// and dV, the other dS and dK, each of the same 64 keys.
 struct HopperWideBackwardConfig {
   Element type = Element::f16;
   int d = 256;                    ///< head dim of all tiles, 192 or 256
   int q_ring = 2;                 ///< stages of the ring of Q with its LSE
-  int o_ring = d == 256 ? 1 : 2;  ///< and of dO with its D
-  bool ordered = false;           ///< as above
+  int o_ring = d == 256 ? 1 : 2;  ///< and of dO with its D; two where dQ is not made here
+  bool owned_dq = false;          ///< dQ comes from owners of its rows, as queries() tells: the same bits in every run
   bool in_parts = false;          ///< as above
   ForwardFeatures features = {};
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
+  static constexpr bool ordered = false;                             ///< as above
 
   constexpr int threads() const { return 384; }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
@@ -108,16 +138,14 @@ struct HopperWideBackwardConfig {
   /// Panels of dQ that a warpgroup multiplies, one after the other.
   constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
   static constexpr bool transposed_dq() { return false; }
-  static constexpr int dq_chunks() { return 8; }  ///< of 16 bytes: a thread's part of a panel of dQ
-  /// Threads that add dQ, one after the other. In order an add has to be seen before the next tile's turn: three of
-  /// them leave each half a block's time for that.
-  constexpr int adders() const { return ordered ? 3 : 2; }
-  /// What a warpgroup has of a block's dQ is a share: number 2 * block + warpgroup. Each share has a barrier that only
-  /// its warpgroup and its adder use.
-  constexpr int dq_barriers() const { return ordered ? 2 * adders() : 2; }
-  static constexpr bool bias_copied() { return false; }  ///< there is none
+  static constexpr int kPanelChunks = 8;  ///< of 16 bytes: a thread's part of a panel in f32
+  constexpr int dq_chunks() const {
+    return owned_dq ? kPanelChunks / 2 : kPanelChunks;
+  }                                                          ///< of a thread's staging memory
+  constexpr int adders() const { return owned_dq ? 0 : 2; }  ///< threads that add dQ, one for each warpgroup
+  static constexpr bool bias_copied() { return false; }      ///< there is none
   constexpr int q_stages() const { return q_ring; }
-  constexpr int o_stages() const { return o_ring; }
+  constexpr int o_stages() const { return owned_dq ? 2 : o_ring; }
 
   // Shared memory, from its beginning.
   constexpr int q_bytes() const { return panels() * kPanel; }
@@ -127,20 +155,22 @@ struct HopperWideBackwardConfig {
   constexpr int o_at() const { return q_at() + q_stages() * q_bytes(); }
   constexpr int p_at() const { return o_at() + o_stages() * q_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]
   constexpr int ds_at() const { return p_at() + 64 * 64 * 4; }            ///< two buffers
-  constexpr int dq_at() const { return ds_at() + 2 * kPanel; }            ///< one panel for each warpgroup
-  constexpr int lse_at() const { return dq_at() + 2 * 64 * 64 * 4; }
+  /// A panel of dQ for each warpgroup, or what dK and dV leave through.
+  constexpr int dq_at() const { return ds_at() + (owned_dq ? 0 : 2 * kPanel); }
+  constexpr int lse_at() const { return dq_at() + 8 * 512 * dq_chunks(); }
   constexpr int dot_at() const { return lse_at() + q_stages() * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + o_stages() * tile_q * 4; }
-  constexpr int barriers() const { return 12 + dq_barriers() + 2 * q_stages() + 2 * o_stages(); }
+  constexpr int barriers() const { return 14 + 2 * q_stages() + 2 * o_stages(); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
   constexpr int shared_bytes() const { return work_at() + 2 * 64; }
+
+  constexpr HopperQueriesConfig queries() const { return {type, d, features}; }
 
   /// Which limit this combination breaks; null: it can be compiled.
   constexpr const char* impossible() const {
     if (type == Element::f32) return "wgmma multiplies f16 and bf16";
     if (d != 192 && d != 256) return "d is 192 or 256";
     if (q_ring < 1 || q_ring > 2 || o_ring < 1 || o_ring > 2) return "rings of Q and dO have one stage or two";
-    if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
     return nullptr;
   }

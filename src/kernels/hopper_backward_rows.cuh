@@ -86,9 +86,11 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
       b[i] = *reinterpret_cast<const uint4*>(d_o + i64(here.q_row + row) * params.d_o_steps.row + lane * 8);
     }
   }
-  uint4* const sum = reinterpret_cast<uint4*>(params.dq_sum) + here.block * (kM * C.d / 4);
+  if constexpr (!C.owned_dq) {
+    uint4* const sum = reinterpret_cast<uint4*>(params.dq_sum) + here.block * (kM * C.d / 4);
 #pragma unroll
-  for (int i = 0; i < kM * C.d / 4 / kRowThreads; ++i) sum[i * kRowThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < kM * C.d / 4 / kRowThreads; ++i) sum[i * kRowThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+  }
   if constexpr (stores_dbias(C) && C.features.mask != MaskShape::none)
     if (params.d_bias) zero_unseen_dbias<C>(params, here);
 

@@ -5,7 +5,8 @@
 //   warpgroup 1:  S^T = K Q^T,  P^T,          dV += P^T dO,  panels 0 and 1 of dQ
 //   warpgroup 2:  dP^T = V dO^T,  dS^T,       dK += dS^T Q,  the other panels of dQ
 // P goes from the first to the second in f32, thread by thread; dS goes through shared memory to both. dQ of a block is
-// multiplied during the next one. Warpgroup 0 copies and adds as in hopper_backward.cuh.
+// multiplied during the next one. Warpgroup 0 copies and adds as in hopper_backward.cuh. Where every run must give the
+// same bits (owned_dq) nothing is made of dQ here: hopper_backward_queries.cuh.
 #pragma once
 
 #include "hopper_backward_config.h"
@@ -18,7 +19,7 @@
 
 namespace heed::kernels {
 
-/// The barriers, by their addresses. dq_full: [share % dq_barriers], dq_empty: [warpgroup].
+/// The barriers, by their addresses. dq_full, dq_empty: [warpgroup].
 template <HopperWideBackwardConfig C>
 struct WideBarriers {
   u32 k_full, k_empty, v_full, v_empty, p_full, p_empty, ds_full, ds_empty, dq_empty, dq_full, q_full, q_empty, o_full,
@@ -35,7 +36,7 @@ struct WideBarriers {
         ds_empty(at + 64),
         dq_empty(at + 80),
         dq_full(at + 96),
-        q_full(dq_full + 8 * C.dq_barriers()),
+        q_full(at + 112),
         q_empty(q_full + 8 * C.q_stages()),
         o_full(q_empty + 8 * C.q_stages()),
         o_empty(o_full + 8 * C.o_stages()) {}
@@ -52,8 +53,8 @@ struct WideBarriers {
       mbarrier_init(ds_full + 8 * i, kWarps);
       mbarrier_init(ds_empty + 8 * i, 2 * kWarps);
       mbarrier_init(dq_empty + 8 * i, 1);
+      mbarrier_init(dq_full + 8 * i, kWarps);
     }
-    for (int i = 0; i < C.dq_barriers(); ++i) mbarrier_init(dq_full + 8 * i, kWarps);
     for (int i = 0; i < C.q_stages(); ++i) {
       mbarrier_init(q_full + 8 * i, 1);
       mbarrier_init(q_empty + 8 * i, 2 * kWarps);
@@ -66,15 +67,15 @@ struct WideBarriers {
   }
 };
 
-/// Adds every second or third share of dQ, from the adder-th on, to the sum in global memory. One thread.
+/// Adds what warpgroup w makes of dQ to the sum in global memory. One thread.
 template <HopperWideBackwardConfig C>
 HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar, const volatile KeyTile* works, u32 base,
-                             u32 adder) {
+                             u32 w) {
   constexpr int kPanelFloats = 64 * 64;
   const u64 keep = keep_in_l2();
   const i64 blocks_of_head = p.row_space / C.tile_q;
-  u32 number = 0;    // of blocks so far, of all tiles
-  u32 mine = adder;  // the next share of this thread
+  const int panels = w == 0 ? C.dq_panels(0) : C.dq_panels(1);
+  u32 phase = 0;
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
     mbarrier_wait(bar.k_full, tile_count & 1);
@@ -85,23 +86,17 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
     mbarrier_arrive(bar.k_empty);
     if (tile < 0) break;
 #pragma unroll 1
-    for (int i = 0; i < steps; ++i, ++number, step.next()) {
-      if (mine / 2 != number) continue;
-      const u32 w = mine % 2;
+    for (int i = 0; i < steps; ++i, step.next()) {
       const i64 at = step.head * blocks_of_head + row_block + step.block;
       float* const to = p.dq_sum + at * (C.tile_q * C.d) + 2 * w * kPanelFloats;
-      const int panels = w == 0 ? C.dq_panels(0) : C.dq_panels(1);
-      if (C.ordered) wait_for_turn(p.turns + 2 * at + w, tile);  // a turn for each warpgroup
 #pragma unroll 1
-      for (int panel = 0; panel < panels; ++panel) {
-        mbarrier_wait(bar.dq_full + 8 * (mine % C.dq_barriers()), (mine / C.dq_barriers() * panels + panel) & 1);
+      for (int panel = 0; panel < panels; ++panel, phase ^= 1) {
+        mbarrier_wait(bar.dq_full + 8 * w, phase);
         bulk_add(to + panel * kPanelFloats, base + C.dq_at() + w * (kPanelFloats * 4), kPanelFloats * 4, keep);
         tma_store_commit();
         tma_store_wait_read<0>();
         mbarrier_arrive(bar.dq_empty + 8 * w);
       }
-      if (C.ordered) give_turn_away(p.turns + 2 * at + w, tile);
-      mine += C.adders();
     }
   }
   tma_store_wait<0>();
@@ -124,7 +119,6 @@ struct WideMath {
   Ring<C.o_stages()> o;
   Ring<2> ds;          ///< of this block
   u32 dq_phase = 0;
-  u32 dq_barrier;      ///< of the share to come
 
   __device__ __forceinline__ WideMath(const BackwardParams& all, const WideBarriers<C>& barriers, volatile KeyTile* slots,
                                       u32 shared, u32 warpgroup)
@@ -134,8 +128,7 @@ struct WideMath {
         base(shared),
         w(warpgroup),
         lane(threadIdx.x % 32),
-        warp(warp_uniform(threadIdx.x / 32 % 4)),
-        dq_barrier(bar.dq_full + 8 * w) {}
+        warp(warp_uniform(threadIdx.x / 32 % 4)) {}
 
   __device__ __forceinline__ void arrive(u32 barrier) const {
     if (lane == 0) mbarrier_arrive(barrier);
@@ -168,7 +161,7 @@ struct WideMath {
     for (int i = 1; i < 4; ++i) WgmmaMajor<T, 64>::template add<false, true>(dq, left + 2 * i, right + i * (16 * 128 / 16));
     wgmma_commit();
   }
-  __device__ __forceinline__ void hand_over_dq(bool last_panel) {
+  __device__ __forceinline__ void hand_over_dq() {
     mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
     dq_phase ^= 1;
     const u32 to = base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512) + lane * 16;
@@ -179,10 +172,23 @@ struct WideMath {
     }
     fence_shared_for_async();
     __syncwarp();
-    arrive(dq_barrier);
-    if (!C.ordered || !last_panel) return;
-    dq_barrier += 2 * 8;
-    if (dq_barrier >= bar.q_full) dq_barrier -= 8 * C.dq_barriers();
+    arrive(bar.dq_full + 8 * w);
+  }
+
+  /// dQ of a tile's last block, with nothing to do beside it.
+  template <int kPanels>
+  __device__ __forceinline__ void finish_dq() {
+    if constexpr (!C.owned_dq) {
+      const u32 last = ds.stage ^ 1;
+      mbarrier_wait(bar.ds_full + 8 * last, ds.phase ^ (ds.stage ^ 1));
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        issue_dq(last, panel);
+        wgmma_wait<0>(dq);
+        hand_over_dq();
+      }
+      arrive(bar.ds_empty + 8 * last);
+    }
   }
 
   __device__ __forceinline__ bool begin_tile(u32 tile_count, KeyTile& work) {
@@ -222,7 +228,7 @@ struct WideMath {
     work.k_row = slot.k_row;
     work.s_k = slot.s_k;
     work.row_block = slot.row_block;
-    mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
+    if constexpr (!C.owned_dq) mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
     store_keys<kKeys, C, T>(params, sum, to, work, work.tile * C.kTileK + int(my_warp) * 16,
                             base + C.dq_at() + (w * 4 + my_warp) * (C.dq_chunks() * 512), my_lane);
   }
@@ -237,7 +243,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
   const WideBarriers<C>& bar = math.bar;
   const u64 k_rows = math.operand(0, 16), q_rows = math.operand(C.q_at(), 16);
   const u64 o_columns = math.operand(C.o_at(), C.kPanel);
-  const u32 p_to = math.base + C.p_at() + math.warp * (C.dq_chunks() * 512) + math.lane * 16;
+  const u32 p_to = math.base + C.p_at() + math.warp * (C.kPanelChunks * 512) + math.lane * 16;
   const DropKey drop_keys = F.dropout ? drop_key(p) : DropKey{};
   BlockEntries<F, T, C.tile_q> entries;  // nothing: these kernels have no such features
   float s[32];
@@ -259,9 +265,13 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       wgmma_fence();
       multiply_scores<C, T>(s, k_rows, q_rows + math.q.stage * (C.q_bytes() / 16));
       wgmma_commit();
-      if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
-      math.issue_dq(before, 0);
-      wgmma_wait<1>(s);
+      if constexpr (!C.owned_dq) {
+        if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
+        math.issue_dq(before, 0);
+        wgmma_wait<1>(s);
+      } else {
+        wgmma_wait<0>(s);
+      }
       make_weights<C, T>(p, math.sequence, work.batch, step.head, step.block * C.tile_q, work.tile * C.kTileK, math.warp,
                          math.lane, drop_keys, math.of_queries(C.lse_at() + math.q.stage * (C.tile_q * 4)), entries, s,
                          weights);
@@ -277,16 +287,22 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       wgmma_fence();
       multiply_gradient<C, T>(math.sum, weights, o_columns + math.o.stage * (C.q_bytes() / 16));
       wgmma_commit();
-      wgmma_wait<1>(math.dq);
-      if (real) math.hand_over_dq(false);
-      math.issue_dq(before, 1);
-      wgmma_wait<1>(math.sum);
+      if constexpr (!C.owned_dq) {
+        wgmma_wait<1>(math.dq);
+        if (real) math.hand_over_dq();
+        math.issue_dq(before, 1);
+        wgmma_wait<1>(math.sum);
+      } else {
+        wgmma_wait<0>(math.sum);
+      }
       math.arrive(bar.q_empty + 8 * math.q.stage);
       math.arrive(bar.o_empty + 8 * math.o.stage);
-      wgmma_wait<0>(math.dq);
-      if (real) {
-        math.arrive(bar.ds_empty + 8 * before);
-        math.hand_over_dq(true);
+      if constexpr (!C.owned_dq) {
+        wgmma_wait<0>(math.dq);
+        if (real) {
+          math.arrive(bar.ds_empty + 8 * before);
+          math.hand_over_dq();
+        }
       }
       real = true;
       math.q.next();
@@ -294,15 +310,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       math.ds.next();
       step.next();
     }
-    const u32 last = math.ds.stage ^ 1;
-    mbarrier_wait(bar.ds_full + 8 * last, math.ds.phase ^ (math.ds.stage ^ 1));
-#pragma unroll
-    for (int panel = 0; panel < C.dq_panels(0); ++panel) {
-      math.issue_dq(last, panel);
-      wgmma_wait<0>(math.dq);
-      math.hand_over_dq(panel == C.dq_panels(0) - 1);
-    }
-    math.arrive(bar.ds_empty + 8 * last);
+    math.template finish_dq<C.dq_panels(0)>();
     math.arrive(bar.k_empty);
     pin(math.sum);
     const BackwardParams& params = math.params;
@@ -320,7 +328,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
   const u64 v_rows = math.operand(C.v_at(), 16), o_rows = math.operand(C.o_at(), 16);
   const u64 q_columns = math.operand(C.q_at(), C.kPanel);
   const u32 lane = math.lane, warp = math.warp;
-  const u32 p_from = math.base + C.p_at() + warp * (C.dq_chunks() * 512) + lane * 16;
+  const u32 p_from = math.base + C.p_at() + warp * (C.kPanelChunks * 512) + lane * 16;
   const u32 ds_to = math.base + C.ds_at() + ((lane & 7) + (lane >> 4) * 8) * 128 +
                     (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) * 16);
   float dp[32];
@@ -343,9 +351,13 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
       wgmma_fence();
       multiply_scores<C, T>(dp, v_rows, o_rows + math.o.stage * (C.q_bytes() / 16));
       wgmma_commit();
-      if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
-      math.issue_dq(before, 0);
-      wgmma_wait<1>(dp);
+      if constexpr (!C.owned_dq) {
+        if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
+        math.issue_dq(before, 0);
+        wgmma_wait<1>(dp);
+      } else {
+        wgmma_wait<0>(dp);
+      }
       mbarrier_wait(bar.p_full, p_phase);
       p_phase ^= 1;
       const u32 dot_at = math.of_queries(C.dot_at() + math.o.stage * (C.tile_q * 4));
@@ -360,33 +372,42 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
         }
         make_gradient<C.features, T>(p, dot_at + i * 64, weights, dp + 8 * i, ds + 4 * i);
       }
-      mbarrier_wait(bar.ds_empty + 8 * math.ds.stage, math.ds.phase ^ 1);
+      if constexpr (!C.owned_dq) {
+        mbarrier_wait(bar.ds_empty + 8 * math.ds.stage, math.ds.phase ^ 1);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        store_transposed_x4(ds_to + math.ds.stage * C.kPanel + i * (16 * 128), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
-                            ds[4 * i + 3]);
-      fence_shared_for_async();
-      math.arrive_after_warp(bar.ds_full + 8 * math.ds.stage);
-      // Not before dS was stored: an arrival overtakes loads from shared memory whose values nothing has used yet, and
-      // the other warpgroup, when it is ahead, would write the next P under them.
-      math.arrive(bar.p_empty);
-      math.arrive(bar.o_empty + 8 * math.o.stage);
+        for (int i = 0; i < 4; ++i)
+          store_transposed_x4(ds_to + math.ds.stage * C.kPanel + i * (16 * 128), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
+                              ds[4 * i + 3]);
+        fence_shared_for_async();
+        math.arrive_after_warp(bar.ds_full + 8 * math.ds.stage);
+        math.arrive(bar.p_empty);
+        math.arrive(bar.o_empty + 8 * math.o.stage);
+      }
       wgmma_fence();
       multiply_gradient<C, T>(math.sum, ds, q_columns + math.q.stage * (C.q_bytes() / 16));
       wgmma_commit();
-      wgmma_wait<1>(math.dq);
-      if (real) math.hand_over_dq(C.dq_panels(1) == 1);
-      if constexpr (C.dq_panels(1) > 1) {
-        math.issue_dq(before, 1);
-        wgmma_wait<1>(math.sum);
-        math.arrive(bar.q_empty + 8 * math.q.stage);
-        wgmma_wait<0>(math.dq);
-        if (real) math.hand_over_dq(true);
-      } else {
+      // P is not given back before dS was stored or multiplied: an arrival overtakes loads from shared memory whose values
+      // nothing has used yet, and the other warpgroup, when it is ahead, would write the next P under them.
+      if constexpr (C.owned_dq) {
+        math.arrive_after_warp(bar.p_empty);
+        math.arrive(bar.o_empty + 8 * math.o.stage);
         wgmma_wait<0>(math.sum);
         math.arrive(bar.q_empty + 8 * math.q.stage);
+      } else {
+        wgmma_wait<1>(math.dq);
+        if (real) math.hand_over_dq();
+        if constexpr (C.dq_panels(1) > 1) {
+          math.issue_dq(before, 1);
+          wgmma_wait<1>(math.sum);
+          math.arrive(bar.q_empty + 8 * math.q.stage);
+          wgmma_wait<0>(math.dq);
+          if (real) math.hand_over_dq();
+        } else {
+          wgmma_wait<0>(math.sum);
+          math.arrive(bar.q_empty + 8 * math.q.stage);
+        }
+        if (real) math.arrive(bar.ds_empty + 8 * before);
       }
-      if (real) math.arrive(bar.ds_empty + 8 * before);
       real = true;
       math.q.next();
       math.o.next();
@@ -394,15 +415,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
       step.next();
     }
     math.arrive(bar.v_empty);
-    const u32 last = math.ds.stage ^ 1;
-    mbarrier_wait(bar.ds_full + 8 * last, math.ds.phase ^ (math.ds.stage ^ 1));
-#pragma unroll
-    for (int panel = 0; panel < C.dq_panels(1); ++panel) {
-      math.issue_dq(last, panel);
-      wgmma_wait<0>(math.dq);
-      math.hand_over_dq(panel == C.dq_panels(1) - 1);
-    }
-    math.arrive(bar.ds_empty + 8 * last);
+    math.template finish_dq<C.dq_panels(1)>();
     math.arrive(bar.k_empty);
     pin(math.sum);
     const BackwardParams& params = math.params;

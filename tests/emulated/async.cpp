@@ -60,6 +60,12 @@ Mbarrier& at(std::uint32_t barrier) {
   if (found == state->mbarriers.end()) throw std::logic_error("an mbarrier that nobody has made");
   return found->second;
 }
+void count_arrival(std::uint32_t barrier, std::int64_t expected_bytes) {
+  Mbarrier& here = at(barrier);
+  here.bytes += expected_bytes;
+  if (--here.missing < 0) throw std::logic_error("more arrivals at an mbarrier than it was made for");
+  here.end_phase_if_complete();
+}
 void bytes_have_come(std::uint32_t barrier, std::int64_t bytes) {
   at(barrier).bytes -= bytes;
   at(barrier).end_phase_if_complete();
@@ -102,19 +108,18 @@ void for_each_element(const Map& map, std::uint32_t shared, const Coordinates& a
 
 void mbarrier_init(std::uint32_t barrier, int arrivals) { state->mbarriers[barrier] = {arrivals, arrivals}; }
 void mbarrier_arrive(std::uint32_t barrier, std::int64_t expected_bytes) {
-  Mbarrier& here = at(barrier);
-  here.bytes += expected_bytes;
-  if (--here.missing < 0) throw std::logic_error("more arrivals at an mbarrier than it was made for");
-  here.end_phase_if_complete();
+  count_arrival(barrier, expected_bytes);
   // What comes after an arrival may come much later.
   if (state->random() % 8 == 0)
     for (unsigned rounds = state->random() % 16; rounds > 0; --rounds) pause();
 }
+void mbarrier_arrive_at(std::uint32_t barrier, int rank) {
+  in_block_of_cluster(rank, [&] { count_arrival(barrier, 0); });
+}
 void mbarrier_arrive_after_copies(std::uint32_t barrier) {
   begin(Timing::fast_copies, state->copies, [=, copies = open_copies()] {
     copies();
-    if (--at(barrier).missing < 0) throw std::logic_error("more arrivals at an mbarrier than it was made for");
-    at(barrier).end_phase_if_complete();
+    count_arrival(barrier, 0);
   });
 }
 bool mbarrier_ended(std::uint32_t barrier, std::uint32_t parity) {

@@ -26,6 +26,8 @@ bool let_a_copy_arrive();
 
 void mbarrier_init(std::uint32_t barrier, int arrivals);
 void mbarrier_arrive(std::uint32_t barrier, std::int64_t expected_bytes = 0);
+/// At the barrier in the same place of another block of the cluster.
+void mbarrier_arrive_at(std::uint32_t barrier, int rank);
 /// Later, when what the running thread has copied by then is there.
 void mbarrier_arrive_after_copies(std::uint32_t barrier);
 /// Whether the phase with this parity has ended. If not, others go on first; they may also do so after an arrival.

@@ -134,22 +134,40 @@ bool all_done() {
   return std::ranges::all_of(block->fibers, [](const Fiber& fiber) { return fiber.done; });
 }
 
+struct Resident;
+/// Thread blocks that reach each other's shared memory.
+struct Cluster {
+  std::vector<Resident*> residents;
+  std::size_t arrived = 0;  ///< threads, since all met for the last time
+  unsigned meetings = 0;
+};
 /// A thread block with all that it has while others run.
 struct Resident {
   Block threads;
   std::shared_ptr<AsyncWork> async = no_async_work();
   std::shared_ptr<SharedContents> shared;
+  Cluster* cluster = nullptr;
 
   void enter() {
     block = &threads;
+    enter_memory();
+  }
+  void leave() {
+    leave_memory();
+    block = nullptr;
+  }
+  void enter_memory() {
+    running = this;
     go_on_with(async);
     if (shared) exchange_shared_memory(*shared);
   }
-  void leave() {
+  void leave_memory() {
     if (shared) exchange_shared_memory(*shared);
-    block = nullptr;
+    running = nullptr;
   }
+  static Resident* running;
 };
+Resident* Resident::running = nullptr;
 
 void begin(Resident& resident, int index, int blocks, int threads, const std::function<void()>& body,
            std::size_t first_stack) {
@@ -196,12 +214,15 @@ void launch(int blocks, int threads, const std::function<void()>& body) {
   }
 }
 
-void launch_side_by_side(int blocks, int threads, const std::function<void()>& body) {
+void launch_side_by_side(int blocks, int threads, const std::function<void()>& body, int cluster) {
   std::mt19937 random(7);
   std::vector<Resident> all(static_cast<std::size_t>(blocks));
+  std::vector<Cluster> clusters(static_cast<std::size_t>(blocks / cluster));
   for (int i = 0; i < blocks; ++i) {
     Resident& each = all[static_cast<std::size_t>(i)];
     each.shared = new_shared_memory();
+    each.cluster = &clusters.at(static_cast<std::size_t>(i / cluster));
+    each.cluster->residents.push_back(&each);
     begin(each, i, blocks, threads, body, static_cast<std::size_t>(i * threads));
   }
   run(all, random);
@@ -210,6 +231,37 @@ void launch_side_by_side(int blocks, int threads, const std::function<void()>& b
 int thread_index() { return static_cast<int>(block->running); }
 int block_index() { return block->index; }
 int block_count() { return block->count; }
+
+int cluster_rank() {
+  const auto& blocks = Resident::running->cluster->residents;
+  return static_cast<int>(std::ranges::find(blocks, Resident::running) - blocks.begin());
+}
+void join_cluster() {
+  Cluster& cluster = *Resident::running->cluster;
+  const unsigned meeting = cluster.meetings;
+  ++cluster.arrived;
+  while (cluster.meetings == meeting) {
+    std::size_t missing = 0;
+    for (const Resident* each : cluster.residents)
+      missing += static_cast<std::size_t>(std::ranges::count(each->threads.fibers, false, &Fiber::done));
+    if (cluster.arrived == missing) {
+      cluster.arrived = 0;
+      ++cluster.meetings;
+    } else {
+      pause();
+    }
+  }
+}
+void in_block_of_cluster(int rank, const std::function<void()>& action) {
+  Resident& here = *Resident::running;
+  Resident& there = *here.cluster->residents.at(static_cast<std::size_t>(rank));
+  if (&here == &there) return action();
+  here.leave_memory();
+  there.enter_memory();
+  action();
+  there.leave_memory();
+  here.enter_memory();
+}
 
 void join_warp() { join(block->warps[block->running / kLanes].gate); }
 void join_block() { join(block->gate); }

@@ -16,13 +16,21 @@ using LaneWords = std::array<std::array<std::uint32_t, 8>, kLanes>;
 /// each runs as far as it can: what is right only in a certain order goes wrong here, too.
 void launch(int blocks, int threads, const std::function<void()>& body);
 /// Runs them side by side, each as far as it can, for blocks that wait for each other. Each has shared memory of its
-/// own.
-void launch_side_by_side(int blocks, int threads, const std::function<void()>& body);
+/// own. So many of them are a cluster.
+void launch_side_by_side(int blocks, int threads, const std::function<void()>& body, int cluster = 1);
 
 /// Of the thread that is running.
 int thread_index();
 int block_index();
 int block_count();
+
+/// Of the running thread's block in its cluster.
+int cluster_rank();
+/// Waits for the other threads of the cluster but those that have ended.
+void join_cluster();
+/// Does something beside the threads of another block of the cluster: with its shared memory and what is under way
+/// there.
+void in_block_of_cluster(int rank, const std::function<void()>& action);
 
 /// Waits for the other threads of the warp, and of the block.
 void join_warp();

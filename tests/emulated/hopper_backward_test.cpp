@@ -4,12 +4,14 @@
 #include "device/hopper_backward.cuh"
 #include "device/hopper_backward_bias.cuh"
 #include "device/hopper_backward_parts.cuh"
+#include "device/hopper_backward_queries.cuh"
 #include "device/hopper_backward_rows.cuh"
 #include "device/hopper_backward_wide.cuh"
 #include "device/portable_backward_bias.cuh"
 #include "device/portable_backward_rows.cuh"
 
 #include "core/float_bits.hpp"
+#include "core/ceil_div.hpp"
 #include "cuda/hopper_backward.hpp"
 #include "cuda/portable_backward.hpp"
 #include "emulated/hopper_maps.hpp"
@@ -89,7 +91,7 @@ emulated::MappedTensor map_of_dbias(const Problem& problem, const kernels::Backw
           .steps = {steps.head != 0 ? 1 : 0, steps.batch != 0 ? 1 : 0}};
 }
 
-/// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit. Where
+/// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit, if there is one. Where
 /// dBias is stored by the main kernel and there are kernels for it behind, its memory counts as one that TMA cannot
 /// write.
 template <auto C, PortableBackwardConfig... Shared>
@@ -97,7 +99,7 @@ std::vector<std::uint32_t> run(const Buffers& buffers, int blocks, int parts, ve
   static_assert(C.impossible() == nullptr);
   const Problem problem = Problem::of(buffers.backward_args());
   EXPECT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
-  const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts};
+  const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts, C.owned_dq};
   emulated::Workspace workspace(tiles.workspace(problem));
   verify::FencedCopies copies(fence, emulated::kFenceAlignment);
   const BackwardArgs args = copies.inputs(buffers.backward_args());
@@ -137,14 +139,26 @@ std::vector<std::uint32_t> run(const Buffers& buffers, int blocks, int parts, ve
                                   C.stores_dbias ? &told_dbias : nullptr);
     }
   });
-  emulated::launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_after<C>(p); });
+  if constexpr (C.owned_dq) {
+    constexpr kernels::HopperQueriesConfig kQueries = C.queries();
+    kernels::BackwardParams of_queries = p;
+    of_queries.forward.row_tiles = static_cast<int>(core::ceil_div(problem.s_q(), kQueries.kRows));
+    of_queries.forward.section = 1;
+    emulated::begin_shared_memory(kQueries.shared_bytes(), kQueries.threads());
+    emulated::launch(of_queries.forward.row_tiles * static_cast<int>(problem.heads_q() * problem.batch()),
+                     kQueries.threads(), [&] {
+                       kernels::hopper_backward_queries<kQueries>(q.told(), d_o.told(), k.told(), v.told(), of_queries);
+                     });
+  } else {
+    emulated::launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_after<C>(p); });
+  }
   if constexpr (C.in_parts)
     emulated::launch(static_cast<int>(p.key_space / kernels::kSumKeys * problem.heads_k() * 2), kRowThreads,
                      [&] { kernels::hopper_backward_parts<C>(p); });
   if constexpr (sizeof...(Shared) > 0) run_all_shared<Shared...>(problem, args, blocks);
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
-  std::vector<std::uint32_t> sum(static_cast<std::size_t>(problem.heads_q() * p.row_space * C.d));
+  std::vector<std::uint32_t> sum(C.owned_dq ? 0 : static_cast<std::size_t>(problem.heads_q() * p.row_space * C.d));
   std::memcpy(sum.data(), p.dq_sum, sum.size() * sizeof(float));
   return sum;
 }
@@ -424,7 +438,7 @@ TEST(EmulatedHopperBackward, stores_bias_gradients_of_every_size) {
 
 TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
   constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128}, kD128{.d = 128, .tile_q = 64};
-  constexpr HopperWideBackwardConfig kD256{.d = 256}, kD256Ordered{.d = 256, .ordered = true};
+  constexpr HopperWideBackwardConfig kD256{.d = 256}, kD256Owned{.d = 256, .owned_dq = true};
   Case c = small(64, Mask::window(90, 0));
   c.mode = Mode::group;
   expect_kind_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c);
@@ -443,7 +457,7 @@ TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
   expect_kind_matches_oracle<with(kD256, {.mask = MaskShape::right, .own_lengths = true})>(c);
   c = small(256, Mask::causal());
   c.deterministic = true;
-  expect_kind_matches_oracle<with(kD256Ordered, kCausal)>(c);
+  expect_kind_matches_oracle<with(kD256Owned, kCausal)>(c);
 }
 
 TEST(EmulatedHopperBackward, d128_in_order_has_the_right_gradients) {
@@ -453,18 +467,28 @@ TEST(EmulatedHopperBackward, d128_in_order_has_the_right_gradients) {
   expect_one_order<with(kConfig, kCausal)>(c);
 }
 
-TEST(EmulatedHopperBackward, d192_in_order_has_the_right_gradients) {
-  constexpr HopperWideBackwardConfig kConfig{.d = 192, .ordered = true};
+constexpr HopperWideBackwardConfig kD192Owned{.d = 192, .owned_dq = true}, kD256Owned{.d = 256, .owned_dq = true};
+
+TEST(EmulatedHopperBackward, owners_of_rows_have_the_right_dq) {
   Case c = small(192, Mask::none());
   c.s_k = {170}, c.deterministic = true;
-  expect_one_order<with(kConfig, {})>(c);
+  expect_matches_oracle<with(kD192Owned, {})>(c, 2);
+  c = small(256, Mask::causal());
+  c.s_q = {290}, c.s_k = {170}, c.deterministic = true;  // the first rows see nothing
+  expect_matches_oracle<with(kD256Owned, kCausal)>(c, 2);
+  c = small(256, Mask::window(60, 5, 3));
+  c.mode = Mode::group, c.b = 3, c.h = 4, c.s_q = {140, 0, 30}, c.s_k = {200, 20, 65}, c.deterministic = true;
+  expect_matches_oracle<with(kD256Owned, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
 }
 
-TEST(EmulatedHopperBackward, d256_in_order_has_the_right_gradients) {
-  constexpr HopperWideBackwardConfig kConfig{.d = 256, .ordered = true};
+TEST(EmulatedHopperBackward, owners_of_rows_have_the_right_dq_of_features_and_of_groups_in_parts) {
   Case c = small(256, Mask::causal());
-  c.s_k = {170}, c.deterministic = true;
-  expect_one_order<with(kConfig, kCausal)>(c);
+  c.soft_cap = 20, c.p_drop = 0.2, c.deterministic = true;
+  expect_matches_oracle<with(kD256Owned, {.mask = MaskShape::right, .soft_cap = true, .dropout = true})>(c, 1);
+  constexpr HopperWideBackwardConfig kInParts{.d = 192, .owned_dq = true, .in_parts = true};
+  c = small(184, Mask::none());
+  c.alibi = Alibi::per_head, c.deterministic = true;
+  expect_matches_oracle<with(kInParts, {.alibi = true})>(c, 2, 2);
 }
 
 }  // namespace

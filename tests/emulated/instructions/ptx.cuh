@@ -1,4 +1,4 @@
-// What src/kernels/ptx.cuh does, by the CPU. Clusters of one block.
+// What src/kernels/ptx.cuh does, by the CPU.
 #pragma once
 
 #include "emulated/async.hpp"
@@ -24,13 +24,13 @@ HEED_DEVICE void more_registers() {}
 HEED_DEVICE void barrier_sync(u32 id, u32 threads) { emulated::named_barrier_sync(id, int(threads)); }
 HEED_DEVICE void barrier_arrive(u32 id, u32 threads) { emulated::named_barrier_arrive(id, int(threads)); }
 
-HEED_DEVICE u32 cluster_rank() { return 0; }
-HEED_DEVICE void cluster_sync() {}
+HEED_DEVICE u32 cluster_rank() { return u32(emulated::cluster_rank()); }
+HEED_DEVICE void cluster_sync() { emulated::join_cluster(); }
 
 HEED_DEVICE void mbarrier_init(u32 barrier, u32 arrivals) { emulated::mbarrier_init(barrier, int(arrivals)); }
 HEED_DEVICE void mbarrier_init_fence() {}
 HEED_DEVICE void mbarrier_arrive(u32 barrier) { emulated::mbarrier_arrive(barrier); }
-HEED_DEVICE void mbarrier_arrive_at(u32 barrier, u32) { emulated::mbarrier_arrive(barrier); }
+HEED_DEVICE void mbarrier_arrive_at(u32 barrier, u32 rank) { emulated::mbarrier_arrive_at(barrier, int(rank)); }
 HEED_DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) { emulated::mbarrier_arrive(barrier, bytes); }
 HEED_DEVICE bool mbarrier_try_wait(u32 barrier, u32 parity) { return emulated::mbarrier_ended(barrier, parity); }
 HEED_DEVICE bool mbarrier_test(u32 barrier, u32 parity) { return emulated::mbarrier_ended(barrier, parity); }
@@ -49,8 +49,10 @@ HEED_DEVICE void tma_load(u32 to, const TensorMap* map, u32 barrier, int c0, int
 HEED_DEVICE void tma_load(u32 to, const TensorMap* map, u32 barrier, int c0, int c1, int c2, int c3, int c4, u64) {
   emulated::tma_load(to, map_of(map), barrier, {c0, c1, c2, c3, c4});
 }
-HEED_DEVICE void tma_load_to_all(u32 to, const TensorMap* map, u32 barrier, int c0, int c1, int c2, int c3, u16, u64) {
-  emulated::tma_load(to, map_of(map), barrier, {c0, c1, c2, c3, 0});
+HEED_DEVICE void tma_load_to_all(u32 to, const TensorMap* map, u32 barrier, int c0, int c1, int c2, int c3, u16 blocks, u64) {
+  for (int rank = 0; rank < 16; ++rank)
+    if (blocks >> rank & 1)
+      emulated::in_block_of_cluster(rank, [&] { emulated::tma_load(to, map_of(map), barrier, {c0, c1, c2, c3, 0}); });
 }
 HEED_DEVICE void tma_store(const TensorMap* map, u32 from, int c0, int c1, int c2, int c3) {
   emulated::tma_store(map_of(map), from, {c0, c1, c2, c3, 0});

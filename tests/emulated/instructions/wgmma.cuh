@@ -15,7 +15,11 @@ HEED_DEVICE u64 swizzled_operand(u32 address, u32 panel_bytes) {
 }
 HEED_DEVICE void wgmma_fence() {}
 HEED_DEVICE void wgmma_commit() { emulated::multiply_commit(); }
-HEED_DEVICE void wgmma_wait_all() { emulated::multiply_wait(0); }
+/// A warp waits as one: no lane goes on before the products of all.
+HEED_DEVICE void wgmma_wait_all() {
+  emulated::multiply_wait(0);
+  emulated::join_warp();
+}
 template <class X, int R>
 HEED_DEVICE void pin(X (&)[R]) {}
 template <int R>
@@ -25,6 +29,7 @@ HEED_DEVICE void make_zeros(float (&c)[R]) {
 template <int kPending, class X, int R>
 HEED_DEVICE void wgmma_wait(X (&)[R]) {
   emulated::multiply_wait(kPending);
+  emulated::join_warp();
 }
 
 /// Element (i, k) of an operand in shared memory, with k < 16. kColumns: i is the contiguous dimension.
