@@ -125,8 +125,13 @@ constexpr std::array kLines{
          "small blocks with room for every feature", kEveryFeature),
     line("hopper_bwd_d192", without_entries(signature(192)), HopperWideBackwardConfig{.d = 192},
          "a warpgroup for dV, one for dK", 2),
+    line("hopper_bwd_d192_owned", without_entries(signature(192)), HopperWideBackwardConfig{.d = 192, .owned_dq = true},
+         "dK and dV by owners of keys, dQ by owners of its rows", 2),
     line("hopper_bwd_d256", without_entries(signature(256)), HopperWideBackwardConfig{.d = 256},
          "a warpgroup for dV, one for dK", 2),
+    line("hopper_bwd_d256_owned", without_entries(signature(256)),
+         HopperWideBackwardConfig{.d = 256, .o_ring = 2, .owned_dq = true},
+         "dK and dV by owners of keys, dQ by owners of its rows", 2),
 };
 
 /// Heads that are in flight together where tiles add to dQ in order: neighbours of one head should start apart, and the
@@ -205,16 +210,17 @@ class HopperBackward final : public CudaBackwardKernel {
     const double d = std::visit([](const auto& c) { return static_cast<double>(c.d); }, line_.choice.config);
     const bool tuned = problem.s_k() >= line_.from_s_k && problem.s_k() <= line_.to_s_k;
     const double fit = (tuned ? line_.preference : 1.2) * (1 + kCostOfRoom * line_.room);
-    return 20e-6 + fit * 2 * expected_pairs(problem) * 5 * d / 450e12;
+    return 20e-6 + fit * 2 * expected_pairs(problem) * 5 * d / 450e12 * cost_of_dq(problem);
   }
 
   std::string impossible(const Problem& problem) const override { return broken_limit(line_, problem); }
 
   std::string too_much(const Problem& problem) const override {
     const kernels::ForwardFeatures features = features_of(problem);
-    if (problem.deterministic() && features.mask == kernels::MaskShape::window &&
-        std::holds_alternative<HopperBackwardConfig>(line_.choice.config))
-      return "tiles under a window add to dQ in no fixed order";
+    if (problem.deterministic() && !owned_dq()) {
+      if (line_.choice.d() > 128) return "tiles add to dQ in any order; dq:owned has one order";
+      if (features.mask == kernels::MaskShape::window) return "tiles under a window add to dQ in no fixed order";
+    }
     if (problem.heads_q() == 0) return "there are no query heads";
     if (line_.only_narrow_biases && !has_narrow_bias(problem))
       return "it is for a bias of 16 bits with an even number of keys";
@@ -265,6 +271,18 @@ class HopperBackward final : public CudaBackwardKernel {
   }
 
  private:
+  bool owned_dq() const {
+    return std::visit([](const auto& c) { return c.owned_dq; }, line_.choice.config);
+  }
+  /// Of the time of five products. Owners of rows compute two products once more, at a higher rate; but there is no sum
+  /// that is zeroed, added to and converted for every row, which is as much as 900 keys of a row are worth.
+  double cost_of_dq(const Problem& problem) const {
+    if (!owned_dq()) return 1;
+    constexpr double kMore = 0.16, kKeysOfSum = 900;
+    const double rows = static_cast<double>(problem.batch() * problem.heads_q() * problem.s_q());
+    return 1 + kMore - kMore * kKeysOfSum * rows / std::max(expected_pairs(problem), kKeysOfSum * rows / 4);
+  }
+
   static PortableBackwardConfigs shared_gradients(const Problem& problem, const Device& device) {
     return {problem, portable_device(device), device.multiprocessors, PortableGradients::shared};
   }

@@ -13,6 +13,7 @@ using Narrow = kernels::HopperBackwardConfig;
 using Wide = kernels::HopperWideBackwardConfig;
 
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
+constexpr std::array<std::string_view, 2> kSumsOfDq{"added", "owned"};
 constexpr std::array<std::string_view, 2> kBiasRoutes{"in_step", "copied"};
 constexpr std::array kQueries{32, 48, 64, 80, 96, 128};
 constexpr int kMostSection = 1 << 20, kMostParts = 1 << 10;
@@ -42,6 +43,8 @@ constexpr std::array kKnobs{
                         set<&Wide::q_ring, Wide>),
     number_knob<Choice>("o_stages", "d 192 and 256: stages of the ring of dO", 1, 2, get<&Wide::o_ring, Wide>,
                         set<&Wide::o_ring, Wide>),
+    word_knob<Choice>("dq", "d 192 and 256: added up in memory by tiles of keys, or by owners of its rows", kSumsOfDq,
+                      get<&Wide::owned_dq, Wide>, set<&Wide::owned_dq, Wide>),
     number_knob<Choice>(
         "section", "tiles of keys in flight together, as whole heads; 0: by a rule", 0, kMostSection,
         [](const Choice& c) { return c.section; }, [](Choice& c, int v) { c.section = v; }),

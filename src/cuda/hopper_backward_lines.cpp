@@ -144,11 +144,7 @@ HopperBackwardChoice hopper_backward_choice(const HopperBackwardLine& line, cons
         config.type = element_of(problem.type());
         config.features = features_of(problem);
         config.features.sink = false;  // the LSE has it
-        if constexpr (std::is_same_v<decltype(config), HopperBackwardConfig&>) {
-          config.ordered = problem.deterministic();
-        } else {
-          config.owned_dq = problem.deterministic();
-        }
+        if constexpr (requires { config.ordered = true; }) config.ordered = problem.deterministic();
       },
       choice.config);
   if (auto* const narrow = std::get_if<HopperBackwardConfig>(&choice.config))

@@ -189,7 +189,7 @@ KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBac
   const ForwardFeatures features = features_of_part(c.features, part);
   return hopper_backward_source(
       fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK, c.q_ring,
-                  c.o_stages(), c.owned_dq ? "_keys" : "", c.in_parts ? "_in_parts" : "", suffix(features)),
+                  c.o_ring, c.owned_dq ? "_keys" : "", c.in_parts ? "_in_parts" : "", suffix(features)),
       "hopper_backward_wide",
       fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .q_ring = {}, "
                   ".o_ring = {}, .owned_dq = {}, .in_parts = {},\n    .features = {}}};\n",

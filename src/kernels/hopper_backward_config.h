@@ -123,7 +123,7 @@ struct HopperWideBackwardConfig {
   Element type = Element::f16;
   int d = 256;                    ///< head dim of all tiles, 192 or 256
   int q_ring = 2;                 ///< stages of the ring of Q with its LSE
-  int o_ring = d == 256 ? 1 : 2;  ///< and of dO with its D; two where dQ is not made here
+  int o_ring = d == 256 ? 1 : 2;  ///< and of dO with its D
   bool owned_dq = false;          ///< dQ comes from owners of its rows, as queries() tells: the same bits in every run
   bool in_parts = false;          ///< as above
   ForwardFeatures features = {};
@@ -145,7 +145,7 @@ struct HopperWideBackwardConfig {
   constexpr int adders() const { return owned_dq ? 0 : 2; }  ///< threads that add dQ, one for each warpgroup
   static constexpr bool bias_copied() { return false; }      ///< there is none
   constexpr int q_stages() const { return q_ring; }
-  constexpr int o_stages() const { return owned_dq ? 2 : o_ring; }
+  constexpr int o_stages() const { return o_ring; }
 
   // Shared memory, from its beginning.
   constexpr int q_bytes() const { return panels() * kPanel; }

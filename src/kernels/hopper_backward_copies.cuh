@@ -130,18 +130,18 @@ HEED_DEVICE void give_turn_away(u32* turn, int tile) {
   store_release(turn, u32(tile) + 1);
 }
 
-/// Rows [first, rows) of a tile of `rows` rows are not the sequence's: zeros, so that 0 * NaN is not made of them. Both
-/// math warpgroups come by here, at the same tiles in the same order.
+/// Rows [first, rows) of a tile of `rows` rows are not the sequence's: zeros, so that 0 * NaN is not made of them. Each math
+/// warpgroup writes all of them before it multiplies, whoever else has: none waits for the other.
 template <auto C>
 HEED_DEVICE void zero_rows(u32 at, int first, int rows) {
-  constexpr u32 kZeroing = 2;  // a named barrier of both
-  const int thread = threadIdx.x - 128;
+  constexpr u32 kZeroing = 1;  // with its number, 1 or 2, a named barrier of the warpgroup
+  const int thread = threadIdx.x % 128;
   const int chunks = (rows - first) * 8 * C.panels();
 #pragma unroll 1
-  for (int i = thread; i < chunks; i += 256)
+  for (int i = thread; i < chunks; i += 128)
     store_shared_zero_16(at + (i / 8 % C.panels()) * (rows * 128) + (first + i / (8 * C.panels())) * 128 + i % 8 * 16);
   fence_shared_for_async();
-  barrier_sync(kZeroing, 256);
+  barrier_sync(kZeroing + warp_uniform(threadIdx.x / 128), 128);
 }
 
 /// Where dK or dV goes.

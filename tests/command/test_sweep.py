@@ -44,7 +44,7 @@ def test_combinations_of_the_backward_pass_are_listed(ok, tmp_path):
     algos = {each["algo"] for each in narrow["candidates"]}
     assert {f"tile_q:{rows},pipeline:ahead,bias_route:in_step,section:{n}" for rows, n in ((96, 0), (128, 1056))} <= algos
     assert not any("copied" in each for each in algos)  # there is no bias
-    assert "q_stages:1,o_stages:2,section:0" in {each["algo"] for each in wide["candidates"]}
+    assert "q_stages:1,o_stages:2,dq:added,section:0" in {each["algo"] for each in wide["candidates"]}
     # What spills is refused by a rule instead of being listed.
     for each in narrow["candidates"] + wide["candidates"]:
         assert each["status"] == "not checked" and each["registers"] > 0 and each["shared_bytes"] > 100_000, each
@@ -88,9 +88,9 @@ def test_resources_of_a_kernel(ok):
         (("explain", "-engine=cpu", "-algo=stages:3"), "the CPU engine has no such knobs"),
         (("sweep", "-op=bwd", "-d=96", "--compile-only"), "no Hopper tile of the backward pass for d = 96"),
         (("sweep", "-op=bwd", "-d=192/128"), "no Hopper tile of the backward pass for d = 192, d_v = 128"),
-        (("sweep", "-op=bwd", "-over=stages"), "'stages' is not a knob that is swept; these are: o_stages, pipeline"),
+        (("sweep", "-op=bwd", "-over=stages"), "'stages' is not a knob that is swept; these are: dq, o_stages, pipeline"),
         (("sweep", "-op=both"), "-op=both"),
-        (("bwd", "-algo=stages:3"), "no such knob; there are tile_q, pipeline, bias_route, q_stages, o_stages, section"),
+        (("bwd", "-algo=stages:3"), "no such knob; there are tile_q, pipeline, bias_route, q_stages, o_stages, dq, section"),
         (("bwd", "-algo=tile_q:100"), "tile_q takes 32, 48, 64, 80, 96 or 128"),
         (("explain", "-op=bwd", "-algo=pipeline:late"), "pipeline takes in_step or ahead"),
         (("fuzz", "--op=bwd", "-algo=section:x"), "section takes 0 to 1048576"),

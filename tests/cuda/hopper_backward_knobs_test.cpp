@@ -107,7 +107,7 @@ TEST(HopperBackwardKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {
   EXPECT_THAT(
       broken(problem(256), "section:400,tile_q:64"),
       HasSubstr(
-          "tile_q is no knob of the backward kernels for d = 256; those have q_stages, o_stages, section, parts"));
+          "tile_q is no knob of the backward kernels for d = 256; those have q_stages, o_stages, dq, section, parts"));
   EXPECT_THAT(broken(problem(64), "q_stages:2"), HasSubstr("those have tile_q, pipeline, bias_route, section, parts"));
   EXPECT_EQ(broken(problem(64).heads(8, 2), "parts:2"), "");
   EXPECT_EQ(broken(problem(64).heads(12, 2), "parts:4"), "parts: a group has 6 query heads, which 4 does not divide");

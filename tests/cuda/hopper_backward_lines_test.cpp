@@ -53,6 +53,20 @@ TEST(HopperBackwardLines, load_other_biases) {
       << "rows of an odd number of keys are no whole words";
 }
 
+TEST(HopperBackwardLines, have_owners_of_dq_for_one_order_and_for_few_keys) {
+  for (const std::int64_t d : {192, 256}) {
+    const std::string added = backward_line("d" + std::to_string(d)), owned = added + "_owned";
+    const Problem plain = Problem::backward().type(DataType::f16).batch(4).heads(8, 8).head_dims(d).lse(true);
+    const auto of = [&](std::int64_t s, const Mask& mask) { return Problem(plain).lengths(s, s).mask(mask); };
+    EXPECT_EQ(backward_line_for(of(512, Mask::none())), owned);
+    EXPECT_EQ(backward_line_for(of(1024, Mask::causal())), owned);
+    EXPECT_EQ(backward_line_for(of(1024, Mask::none())), added);
+    EXPECT_EQ(backward_line_for(of(4096, Mask::causal())), added);
+    for (const Mask& mask : {Mask::none(), Mask::causal(), Mask::window(1023, 0)})
+      EXPECT_EQ(backward_line_for(of(8192, mask).deterministic(true)), owned);
+  }
+}
+
 /// What the launches of a pass are for, one behind the other.
 std::vector<std::string> purposes(const Problem& problem) {
   std::vector<std::string> list;

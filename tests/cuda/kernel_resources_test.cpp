@@ -219,7 +219,8 @@ TEST(KernelResources, backward_kernels_with_other_knobs_have_what_they_need) {
         add(d, std::string("tile_q:") + tile_q + ",pipeline:" + pipeline);
   for (const int d : {64, 128, 192, 256}) add(d, "parts:2");
   for (const int d : {192, 256})
-    for (const char* algo : {"q_stages:1,o_stages:1", "q_stages:1,o_stages:2", "q_stages:2,o_stages:1", "o_stages:2"})
+    for (const char* algo : {"q_stages:1,o_stages:1", "q_stages:1,o_stages:2", "q_stages:2,o_stages:1", "o_stages:2",
+                             "dq:owned", "dq:owned,o_stages:2", "dq:owned,parts:2"})
       add(d, algo);
   EXPECT_GT(list.size(), 150u);
   for (const std::string& complaint : complaints(thinned(list, kBackwardKnobs))) ADD_FAILURE() << complaint;

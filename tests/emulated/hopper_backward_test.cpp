@@ -10,8 +10,8 @@
 #include "device/portable_backward_bias.cuh"
 #include "device/portable_backward_rows.cuh"
 
-#include "core/float_bits.hpp"
 #include "core/ceil_div.hpp"
+#include "core/float_bits.hpp"
 #include "cuda/hopper_backward.hpp"
 #include "cuda/portable_backward.hpp"
 #include "emulated/hopper_maps.hpp"
@@ -91,9 +91,9 @@ emulated::MappedTensor map_of_dbias(const Problem& problem, const kernels::Backw
           .steps = {steps.head != 0 ? 1 : 0, steps.batch != 0 ? 1 : 0}};
 }
 
-/// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit, if there is one. Where
-/// dBias is stored by the main kernel and there are kernels for it behind, its memory counts as one that TMA cannot
-/// write.
+/// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit, if there
+/// is one. Where dBias is stored by the main kernel and there are kernels for it behind, its memory counts as one that
+/// TMA cannot write.
 template <auto C, PortableBackwardConfig... Shared>
 std::vector<std::uint32_t> run(const Buffers& buffers, int blocks, int parts, verify::Fence fence) {
   static_assert(C.impossible() == nullptr);
@@ -145,10 +145,9 @@ std::vector<std::uint32_t> run(const Buffers& buffers, int blocks, int parts, ve
     of_queries.forward.row_tiles = static_cast<int>(core::ceil_div(problem.s_q(), kQueries.kRows));
     of_queries.forward.section = 1;
     emulated::begin_shared_memory(kQueries.shared_bytes(), kQueries.threads());
-    emulated::launch(of_queries.forward.row_tiles * static_cast<int>(problem.heads_q() * problem.batch()),
-                     kQueries.threads(), [&] {
-                       kernels::hopper_backward_queries<kQueries>(q.told(), d_o.told(), k.told(), v.told(), of_queries);
-                     });
+    emulated::launch(
+        of_queries.forward.row_tiles * static_cast<int>(problem.heads_q() * problem.batch()), kQueries.threads(),
+        [&] { kernels::hopper_backward_queries<kQueries>(q.told(), d_o.told(), k.told(), v.told(), of_queries); });
   } else {
     emulated::launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_after<C>(p); });
   }
@@ -467,7 +466,8 @@ TEST(EmulatedHopperBackward, d128_in_order_has_the_right_gradients) {
   expect_one_order<with(kConfig, kCausal)>(c);
 }
 
-constexpr HopperWideBackwardConfig kD192Owned{.d = 192, .owned_dq = true}, kD256Owned{.d = 256, .owned_dq = true};
+constexpr HopperWideBackwardConfig kD192Owned{.d = 192, .owned_dq = true},
+    kD256Owned{.d = 256, .o_ring = 2, .owned_dq = true};
 
 TEST(EmulatedHopperBackward, owners_of_rows_have_the_right_dq) {
   Case c = small(192, Mask::none());
