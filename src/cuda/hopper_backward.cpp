@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 namespace heed::cuda {
 namespace {
@@ -199,6 +200,12 @@ int parts_of(const Problem& problem, int tile_k, int d, int multiprocessors) {
   return static_cast<int>(best);
 }
 
+/// The kernel that makes dQ, where its rows have owners.
+std::optional<kernels::HopperQueriesConfig> owners_of_dq(const HopperBackwardConfig&) { return std::nullopt; }
+std::optional<kernels::HopperQueriesConfig> owners_of_dq(const HopperWideBackwardConfig& config) {
+  return config.owned_dq ? std::optional(config.queries()) : std::nullopt;
+}
+
 class HopperBackward final : public CudaBackwardKernel {
  public:
   HopperBackward(const HopperBackwardLine& line, std::shared_ptr<EngineState> state)
@@ -250,11 +257,11 @@ class HopperBackward final : public CudaBackwardKernel {
                                                           count, dbias ? "dBias and" : "and"),
                             {kernel_source(of_part, HopperBackwardPart::main), "sm_90a", config.shared_bytes()}});
           }
-          if constexpr (requires { config.queries(); }) {
-            const kernels::HopperQueriesConfig queries = config.queries();
-            if (config.owned_dq) list.push_back({"dQ", {kernel_source(queries), "sm_90a", queries.shared_bytes()}});
+          if (const auto owners = owners_of_dq(config)) {
+            list.push_back({"dQ", {kernel_source(*owners), "sm_90a", owners->shared_bytes()}});
+          } else {
+            list.push_back(step("dQ", HopperBackwardPart::after, 0));
           }
-          if (!config.owned_dq) list.push_back(step("dQ", HopperBackwardPart::after, 0));
           if (count > 1) list.push_back(step("dK and dV", HopperBackwardPart::parts, 0));
           const PortableBackwardConfigs behind = shared_gradients(problem, device);
           const kernels::PortableBackwardConfig* of_step = behind.begin();
@@ -363,21 +370,17 @@ class HopperBackward final : public CudaBackwardKernel {
     compiled.kernels.at(0)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
     compiled.kernels.at(1)->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                                    stream, main);
-    if constexpr (requires { config.queries(); }) {
-      if (config.owned_dq) {
-        using Queries = kernels::HopperQueriesConfig;
-        kernels::BackwardParams of_queries = p;
-        const std::int64_t row_tiles = ceil_div(problem.s_q(), std::int64_t{Queries::kRows});
-        const std::int64_t all = problem.heads_q() * problem.batch();
-        of_queries.forward.row_tiles = static_cast<int>(row_tiles);
-        of_queries.forward.section = static_cast<int>(heads_of_queries(all, row_tiles));
-        void* queries[] = {&q.map, &d_o.map, &k.map, &v.map, &of_queries};
-        compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_tiles * all),
-                                       static_cast<unsigned>(Queries::threads()), stream, queries);
-      }
-    }
-    if (!config.owned_dq)
+    if (const auto owners = owners_of_dq(config)) {
+      kernels::BackwardParams of_rows = p;
+      const std::int64_t row_tiles = ceil_div(problem.s_q(), owners->kRows), all = problem.heads_q() * problem.batch();
+      of_rows.forward.row_tiles = static_cast<int>(row_tiles);
+      of_rows.forward.section = static_cast<int>(heads_of_queries(all, row_tiles));
+      void* queries[] = {&q.map, &d_o.map, &k.map, &v.map, &of_rows};
+      compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_tiles * all),
+                                     static_cast<unsigned>(owners->threads()), stream, queries);
+    } else {
       compiled.kernels.at(2)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
+    }
     std::size_t launched = 3;
     if (p.parts > 1) {
       constexpr std::int64_t kGradients = 2;  // dK and dV
