@@ -281,13 +281,13 @@ class HopperBackward final : public CudaBackwardKernel {
   bool owned_dq() const {
     return std::visit([](const auto& c) { return c.owned_dq; }, line_.choice.config);
   }
-  /// Of the time of five products. Owners of rows compute two products once more, at a higher rate; but there is no sum
-  /// that is zeroed, added to and converted for every row, which is as much as 900 keys of a row are worth.
+  /// Beside five products of a wide head dim, in their time: what owners of rows compute once more, at a higher rate;
+  /// or the sum that is zeroed, added to and converted for every row, which is as much as for 900 keys of the row.
   double cost_of_dq(const Problem& problem) const {
-    if (!owned_dq()) return 1;
+    if (line_.choice.d() <= 128) return 1;
     constexpr double kMore = 0.16, kKeysOfSum = 900;
     const double rows = static_cast<double>(problem.batch() * problem.heads_q() * problem.s_q());
-    return 1 + kMore - kMore * kKeysOfSum * rows / std::max(expected_pairs(problem), kKeysOfSum * rows / 4);
+    return 1 + kMore * (owned_dq() ? 1 : kKeysOfSum * rows / std::max(expected_pairs(problem), 1.0));
   }
 
   static PortableBackwardConfigs shared_gradients(const Problem& problem, const Device& device) {

@@ -67,6 +67,25 @@ TEST(HopperBackwardLines, have_owners_of_dq_for_one_order_and_for_few_keys) {
   }
 }
 
+/// A tile of more columns than a head has costs more than it can save.
+TEST(HopperBackwardLines, are_those_of_the_head_dim_at_every_length) {
+  for (const std::int64_t d : {64, 128, 192, 256})
+    for (const std::int64_t s : {64, 256, 512, 1024, 4096, 16384})
+      for (const Mask& mask : {Mask::none(), Mask::causal()}) {
+        const Problem problem = Problem::backward()
+                                    .type(DataType::f16)
+                                    .batch(4)
+                                    .heads(8, 8)
+                                    .head_dims(d)
+                                    .lengths(s, s)
+                                    .mask(mask)
+                                    .lse(true);
+        EXPECT_EQ(backward_line_for(problem).find(backward_line("d" + std::to_string(d))), 0u) << d << " " << s;
+        EXPECT_EQ(backward_line_for(Problem(problem).deterministic(true)).find(backward_line("d" + std::to_string(d))),
+                  0u);
+      }
+}
+
 /// What the launches of a pass are for, one behind the other.
 std::vector<std::string> purposes(const Problem& problem) {
   std::vector<std::string> list;

@@ -29,6 +29,7 @@ const SweepSpace& all_values(Operation operation) {
       {"pipeline", {0, 1}},
       {"q_stages", {1, 2}},
       {"o_stages", {1, 2}},
+      {"dq", {0, 1}},
       {"section", {0, 132, 264, 400, 700, 1056, 2112, 4224}},
   };
   return operation == Operation::forward ? forward : backward;
