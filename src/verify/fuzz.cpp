@@ -80,7 +80,7 @@ class Search {
       std::int64_t number = 0;
       {
         const std::scoped_lock lock(mutex_);
-        const bool late = options_.seconds > 0 && elapsed() > options_.seconds;
+        const bool late = (options_.seconds > 0 && elapsed() > options_.seconds) || (options_.stop && options_.stop());
         if (late || next_ == options_.first + options_.cases ||
             static_cast<int>(found_.size()) >= options_.most_failures)
           return;

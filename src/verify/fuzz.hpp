@@ -31,10 +31,11 @@ struct FuzzOptions {
   Operation operation = Operation::forward;
   std::uint64_t seed = 1;
   std::int64_t first = 0, cases = 1000;
-  std::int64_t kinds = 0;  ///< as in random_case
-  double seconds = 0;      ///< stop after this long; 0: after the last case
-  int most_failures = 1;   ///< stop after so many
-  int jobs = 1;            ///< cases at once, each on a thread of its own
+  std::int64_t kinds = 0;           ///< as in random_case
+  double seconds = 0;               ///< stop after this long; 0: after the last case
+  int most_failures = 1;            ///< stop after so many
+  std::function<bool()> stop = {};  ///< asked before each case: true ends the run
+  int jobs = 1;                     ///< cases at once, each on a thread of its own
   /// What no kernel computes is counted, and is no failure: for a target that was told how to compute.
   bool may_refuse = false;
   ReferenceCache* references = nullptr;  ///< as in JudgeOptions

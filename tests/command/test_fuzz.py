@@ -1,9 +1,12 @@
 """heed fuzz: a smoke run; the long ones are tests of their own."""
 
 import re
+import signal
+import subprocess
+import time
 
 import pytest
-from conftest import UNSUPPORTED, USAGE, WRONG
+from conftest import HEED, UNSUPPORTED, USAGE, WRONG
 
 
 def test_some_cases_run_and_the_rate_is_told(ok):
@@ -18,6 +21,16 @@ def test_fuzz_runs_on_any_level(ok):
 def test_minutes_limit_the_run(ok):
     found = re.search(r"in (\S+) s", ok("fuzz", "--minutes=0.02"))
     assert float(found[1]) < 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_tells_what_was_right_until_then(number):
+    with subprocess.Popen([HEED, "fuzz", "--engine=cpu", "--minutes=2"], stdout=subprocess.PIPE, text=True) as process:
+        time.sleep(1)
+        process.send_signal(number)
+        text, _ = process.communicate(timeout=60)
+    assert process.returncode == -number
+    assert re.search(r"^fuzz: \d+ cases of .*: all valid; interrupted$", text, re.M), text
 
 
 def test_no_cases_is_valid(ok):

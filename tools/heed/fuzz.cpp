@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
 #include <functional>
@@ -55,6 +56,18 @@ void catch_crashes() {
     if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
     struct sigaction action {};
     action.sa_handler = report_crash;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+// Who is interrupted still tells what was right until then. A second time it ends at once.
+volatile std::sig_atomic_t g_interrupted = 0;
+extern "C" void interrupt(int signal) { g_interrupted = signal; }
+void catch_interrupts() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction action {};
+    action.sa_handler = interrupt;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
     sigaction(signal, &action, nullptr);
   }
 }
@@ -149,6 +162,8 @@ int run_fuzz(const Words& words) {
                   fmt::format("{} cases, {:.0f} per second", done, spent > 0 ? static_cast<double>(done) / spent : 0));
   };
   catch_crashes();
+  catch_interrupts();
+  options.stop = [] { return g_interrupted != 0; };
   const verify::FuzzResult result = verify::fuzz(target, options);
   progress.clear();
 
@@ -162,12 +177,18 @@ int run_fuzz(const Words& words) {
         "  The device is lost to this process, so nothing was shrunk. One of these cases has done it: run each.\n");
   if (result.refused > 0)
     fmt::print("  {} of {} cases cannot be computed with -algo={}\n", result.refused, result.cases, where.algo);
-  fmt::print("fuzz: {} cases of seed {} on {} ({}, {} thread{}) in {:.1f} s, {:.0f} per second: {}\n", result.cases,
+  fmt::print("fuzz: {} cases of seed {} on {} ({}, {} thread{}) in {:.1f} s, {:.0f} per second: {}{}\n", result.cases,
              options.seed, target.name, device_in_use(engine, where.isa), context->executor().concurrency(),
              context->executor().concurrency() == 1 ? "" : "s", result.seconds,
              result.seconds > 0 ? static_cast<double>(result.cases) / result.seconds : 0,
              result.failures.empty() ? result.refused == 0 ? "all valid" : "all others valid"
-                                     : fmt::format("{} FAILED", result.failures.size()));
+                                     : fmt::format("{} FAILED", result.failures.size()),
+             g_interrupted != 0 ? "; interrupted" : "");
+  if (g_interrupted != 0) {  // as its caller would see it without all this
+    std::fflush(stdout);
+    std::signal(g_interrupted, SIG_DFL);
+    std::raise(g_interrupted);
+  }
   return result.failures.empty() ? kValid : kWrong;
 }
 
