@@ -34,7 +34,7 @@ def half_of_blocks(count, device):
 class Row:
     """One problem: its tensors, what heed is told, and how many pairs are seen."""
 
-    def __init__(self, name, d, sizes, device, dtype, *, h_k=None, d_v=None, s=None, lengths=None, gradient=None, **options):
+    def __init__(self, name, d, sizes, device, dtype, *, h_k=None, d_v=None, s=None, lengths=None, gradient=None, own_bias=False, **options):
         b, h, length = sizes
         self.name, self.d, self.d_v, self.options = name, d, d_v or d, dict(options)
         self.gradient = gradient  # one more: dbias or dsink
@@ -52,7 +52,8 @@ class Row:
             self.options |= {"max_seqlen_q": max(lengths), "max_seqlen_k": max(lengths)}
         if self.options.get("dropout_p"):
             self.options["seed"] = 7
-        make = {"bias": lambda: torch.randn(1, 1, s, s, device=device, dtype=dtype)}
+        shared, own = (1, 1), (b, h)  # by heads and batch, or by nobody
+        make = {"bias": lambda: torch.randn(*(own if own_bias else shared), s, s, device=device, dtype=dtype)}
         make["mask"] = lambda: torch.rand(1, 1, s, s, device=device) < 0.9
         make["alibi_slopes"] = lambda: torch.linspace(0.01, 0.5, h, device=device)
         make["sink"] = lambda: torch.randn(h, device=device)
@@ -95,7 +96,7 @@ class Row:
                 part[key] = self.options[key][:1].cpu().numpy()
         for key in ("bias", "mask"):
             if key in self.options:
-                x = self.options[key][:, :, rows].cpu()
+                x = self.options[key][:1, :1, rows].cpu()
                 part[key] = (x if key == "mask" else x.float()).numpy()
         q, k, v = self.q[:1, rows, :1], self.k[:1, :, :1], self.v[:1, :, :1]
         o, _ = heed.reference.attention(*(x.float().cpu().numpy() for x in (q, k, v)), **part)
@@ -121,6 +122,9 @@ def rows_for(d, sizes, device, dtype):
         yield partial(Row, f"{name}, dropout 0.1", d, dropout_p=0.1, **base)
         yield partial(Row, f"{name}, bias [1, 1, s, s]", d, bias=True, **base)
         yield partial(Row, f"{name}, bias [1, 1, s, s] with its gradient", d, bias=True, gradient="dbias", **base)
+        own = dict(bias=True, own_bias=True, **base)
+        yield partial(Row, f"{name}, bias [b, h, s, s]", d, **own)
+        yield partial(Row, f"{name}, bias [b, h, s, s] with its gradient", d, gradient="dbias", **own)
         yield partial(Row, f"{name}, boolean mask [1, 1, s, s]", d, mask=True, **base)
         yield partial(Row, f"{name}, deterministic", d, deterministic=True, **base)
     yield partial(Row, f"d{d} full, half of the blocks of {BLOCK} x {BLOCK}", d, block_mask=True, **wide)
@@ -132,7 +136,9 @@ def other_dims(sizes, device, dtype):
     for causal in (False, True):
         for d, d_v in ((96, 96), (192, 128), (192, 192), (256, 256)):
             name = f"d{d}{'' if d == d_v else f'/{d_v}'} {'causal' if causal else 'full'}"
-            yield partial(Row, name, d, d_v=d_v, sizes=sizes, device=device, dtype=dtype, causal=causal)
+            base = dict(d_v=d_v, sizes=sizes, device=device, dtype=dtype, causal=causal)
+            yield partial(Row, name, d, **base)
+            yield partial(Row, f"{name}, deterministic", d, deterministic=True, **base)
 
 
 def measure(rows, device, rounds):
