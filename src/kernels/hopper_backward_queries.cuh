@@ -173,12 +173,13 @@ HEED_DEVICE void hopper_backward_queries(const TensorMap& map_q, const TensorMap
     v.next();
   }
   wgmma_wait<0>(dq);
+  // Nobody reads the warpgroup's Q any more: dQ takes its place. All warps meet here, those too that do not come so far.
+  barrier_sync(warpgroup, 128);
 
   if (F.hides() && holds_no_number(dq)) {  // perhaps 0 * NaN of a hidden pair
     careful_queries<F, T, T, T, C.d>(params, fresh(tile.batch), fresh(tile.head), warp_row, 0, lane, places);
     return;
   }
-  barrier_sync(warpgroup, 128);  // nobody reads the warpgroup's Q any more: dQ takes its place
   const u32 matrix = my_rows + (warp % 4 * 16 + (lane & 7) + (lane & 8)) * 128;
 #pragma unroll
   for (int panel = 0; panel < C.panels(); ++panel)

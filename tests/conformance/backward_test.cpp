@@ -3,6 +3,7 @@
 #include "conformance/conformance.hpp"
 #include "conformance/sparse_memory.hpp"
 #include "core/float_bits.hpp"
+#include "nan_in.hpp"
 #include "verify/fuzz.hpp"
 
 #include <heed/error.hpp>
@@ -10,7 +11,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace heed::conformance {
@@ -166,13 +166,7 @@ BACKWARD(museum_20_a_NaN_in_what_nobody_sees_reaches_no_gradient) {
         c.b = 1, c.s_q = {of_keys ? 40 : 170}, c.s_k = {of_keys ? 170 : 40};
         c.mask = of_keys ? Mask::causal_top_left() : Mask::causal();
         Buffers buffers(c);
-        const BackwardArgs& args = std::as_const(buffers).backward_args();
-        const TensorView& view = tensor == 0   ? args.forward.q
-                                 : tensor == 1 ? args.d_o
-                                 : tensor == 2 ? args.forward.k
-                                               : args.forward.v;
-        core::store(const_cast<void*>(view.data), type, 67 * view.stride(1) + view.stride(2) + 3, NAN);
-        buffers.remember_inputs();
+        put_nan(buffers, tensor, 67, 1);
         expect_matches_oracle(buffers, "NaN in tensor " + std::to_string(tensor));
       }
 }
@@ -186,13 +180,7 @@ BACKWARD(museum_20_a_NaN_in_a_hidden_pair_reaches_no_gradient_of_the_others) {
         c.b = 1, c.s_q = {70}, c.s_k = {70};
         c.mask = Mask::causal();
         Buffers buffers(c);
-        const BackwardArgs& args = std::as_const(buffers).backward_args();
-        const TensorView& view = tensor == 0   ? args.forward.q
-                                 : tensor == 1 ? args.d_o
-                                 : tensor == 2 ? args.forward.k
-                                               : args.forward.v;
-        core::store(const_cast<void*>(view.data), type, row * view.stride(1) + view.stride(2) + 3, NAN);
-        buffers.remember_inputs();
+        put_nan(buffers, tensor, row, 1);
         expect_matches_oracle(buffers, "NaN in tensor " + std::to_string(tensor));
       }
 }

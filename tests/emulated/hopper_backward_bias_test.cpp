@@ -1,14 +1,12 @@
 // Biases and their gradients in the Hopper backward kernels, run by the CPU.
 #include "emulated/hopper_backward_run.hpp"
 
-#include "core/float_bits.hpp"
+#include "nan_in.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
-#include <utility>
 
 namespace heed {
 namespace {
@@ -190,13 +188,7 @@ TEST(EmulatedHopperBackwardBias, stores_zeros_as_bias_gradients_of_hidden_pairs)
     for (const int tensor : {0, 1, 2, 3})
       emulated::for_each_timing(c.to_command() + ", NaN in tensor " + std::to_string(tensor), [&](verify::Fence fence) {
         Buffers buffers(c);
-        const BackwardArgs& args = std::as_const(buffers).backward_args();
-        const TensorView& view = tensor == 0   ? args.forward.q
-                                 : tensor == 1 ? args.d_o
-                                 : tensor == 2 ? args.forward.k
-                                               : args.forward.v;
-        core::store(const_cast<void*>(view.data), bf16, 67 * view.stride(1) + 3, NAN);
-        buffers.remember_inputs();
+        put_nan(buffers, tensor, 67, 0);
         emulated::run_backward<C>(buffers, 2, 1, fence);
       });
   };

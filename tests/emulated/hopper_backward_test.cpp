@@ -1,7 +1,11 @@
 // The Hopper backward kernels, run by the CPU.
 #include "emulated/hopper_backward_run.hpp"
 
+#include "nan_in.hpp"
+
 #include <gtest/gtest.h>
+
+#include <string>
 
 namespace heed {
 namespace {
@@ -91,6 +95,18 @@ TEST(EmulatedHopperBackward, owners_of_rows_have_the_right_dq) {
   c = small(256, Mask::window(60, 5, 3));
   c.mode = Mode::group, c.b = 3, c.h = 4, c.s_q = {140, 0, 30}, c.s_k = {200, 20, 65}, c.deterministic = true;
   expect_matches_oracle<with(kD256Owned, {.mask = MaskShape::window, .own_lengths = true})>(c, 2);
+}
+
+// Some warps of a warpgroup then compute their rows once more, carefully, and others do not.
+TEST(EmulatedHopperBackward, owners_of_rows_have_the_right_dq_beside_rows_that_are_no_number) {
+  Case c = small(256, Mask::causal());
+  c.h = 1, c.s_q = c.s_k = {104}, c.deterministic = true;
+  for (const int tensor : {0, 1, 2, 3})
+    emulated::for_each_timing(c.to_command() + ", NaN in tensor " + std::to_string(tensor), [&](verify::Fence fence) {
+      verify::Buffers buffers(c);
+      put_nan(buffers, tensor, 37, 0);
+      emulated::run_backward<with(kD256Owned, kCausal)>(buffers, 2, 1, fence);
+    });
 }
 
 TEST(EmulatedHopperBackward, owners_of_rows_have_the_right_dq_of_features_and_of_groups_in_parts) {
