@@ -93,6 +93,23 @@ extern "C" __global__ void __launch_bounds__(kRowThreads, 1) heed_kernel(const _
                                                          of_keys ? "parts" : "rows", config, stage)};
 }
 
+/// A kernel of Q, dO, K and V that is named as its file, and has so many threads as this member of its configuration
+/// says.
+std::string text_of_four_tensors(std::string_view kernel, std::string_view threads, const std::string& config) {
+  return fmt::format(R"(#include "{0}.cuh"
+using namespace heed::kernels;
+
+{1}
+extern "C" __global__ void __launch_bounds__(kConfig.{2}(), 1)
+    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
+                const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
+                const __grid_constant__ BackwardParams p) {{
+  {0}<kConfig>(q, d_o, k, v, p);
+}}
+)",
+                     kernel, config, threads);
+}
+
 /// The kernel before looks at nothing but lengths, unless it writes zeros where a mask hides dBias, and those after
 /// only where pairs are hidden: those of many features are the same.
 ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
@@ -200,19 +217,10 @@ KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBac
 KernelSource kernel_source(const kernels::HopperQueriesConfig& c) {
   return {fmt::format("hopper_bwd_{}_d{}_{}x{}_queries{}", text(kElements, c.type), c.d, c.kRows, c.kKeys,
                       suffix(c.features)),
-          fmt::format(R"(#include "hopper_backward_queries.cuh"
-using namespace heed::kernels;
-
-constexpr HopperQueriesConfig kConfig{{.type = Element::{}, .d = {}, .features = {}}};
-
-extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
-    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
-                const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
-                const __grid_constant__ BackwardParams p) {{
-  hopper_backward_queries<kConfig>(q, d_o, k, v, p);
-}}
-)",
-                      text(kElements, c.type), c.d, initializer(c.features))};
+          text_of_four_tensors("hopper_backward_queries", "threads",
+                               fmt::format("constexpr HopperQueriesConfig kConfig{{.type = Element::{}, .d = {}, "
+                                           ".features = {}}};\n",
+                                           text(kElements, c.type), c.d, initializer(c.features)))};
 }
 
 KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
@@ -234,18 +242,7 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
   if (c.by_wgmma)
     return {fmt::format("hopper_bwd_bias_{}_d{}_{}x{}{}", text(kElements, c.type), c.d, c.tile(), c.block,
                         suffix(c.features)),
-            fmt::format(R"(#include "hopper_backward_bias.cuh"
-using namespace heed::kernels;
-
-{}
-extern "C" __global__ void __launch_bounds__(kConfig.launched_threads(), 1)
-    heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
-                const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
-                const __grid_constant__ BackwardParams p) {{
-  hopper_backward_bias<kConfig>(q, d_o, k, v, p);
-}}
-)",
-                        config)};
+            text_of_four_tensors("hopper_backward_bias", "launched_threads", config)};
   const std::string head_dims = c.d == 0 && c.d_v == 0   ? ""
                                 : c.d == 0 || c.d_v == 0 ? fmt::format("_d{}", c.d + c.d_v)
                                                          : fmt::format("_d{}_{}", c.d, c.d_v);

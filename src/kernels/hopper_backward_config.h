@@ -139,9 +139,8 @@ struct HopperWideBackwardConfig {
   constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
   static constexpr bool transposed_dq() { return false; }
   static constexpr int kPanelChunks = 8;  ///< of 16 bytes: a thread's part of a panel in f32
-  constexpr int dq_chunks() const {
-    return owned_dq ? kPanelChunks / 2 : kPanelChunks;
-  }                                                          ///< of a thread's staging memory
+  /// Of a thread's staging memory.
+  constexpr int dq_chunks() const { return owned_dq ? kPanelChunks / 2 : kPanelChunks; }
   constexpr int adders() const { return owned_dq ? 0 : 2; }  ///< threads that add dQ, one for each warpgroup
   static constexpr bool bias_copied() { return false; }      ///< there is none
   constexpr int q_stages() const { return q_ring; }

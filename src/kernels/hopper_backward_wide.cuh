@@ -5,8 +5,8 @@
 //   warpgroup 1:  S^T = K Q^T,  P^T,          dV += P^T dO,  panels 0 and 1 of dQ
 //   warpgroup 2:  dP^T = V dO^T,  dS^T,       dK += dS^T Q,  the other panels of dQ
 // P goes from the first to the second in f32, thread by thread; dS goes through shared memory to both. dQ of a block is
-// multiplied during the next one. Warpgroup 0 copies and adds as in hopper_backward.cuh. Where every run must give the
-// same bits (owned_dq) nothing is made of dQ here: hopper_backward_queries.cuh.
+// multiplied during the next one. Warpgroup 0 copies and adds as in hopper_backward.cuh. Where the rows of dQ have
+// owners (owned_dq) nothing is made of it here: hopper_backward_queries.cuh.
 #pragma once
 
 #include "hopper_backward_config.h"
@@ -175,6 +175,16 @@ struct WideMath {
     arrive(bar.dq_full + 8 * w);
   }
 
+  /// Waits for S or dP, under which dQ of the block before begins, if there is one.
+  __device__ __forceinline__ void wait_over_dq(float (&product)[32], u32 before, bool real) {
+    if constexpr (C.owned_dq) {
+      wgmma_wait<0>(product);
+    } else {
+      if (real) mbarrier_wait(bar.ds_full + 8 * before, ds.phase ^ (ds.stage ^ 1));
+      issue_dq(before, 0);
+      wgmma_wait<1>(product);
+    }
+  }
   /// dQ of a tile's last block, with nothing to do beside it.
   template <int kPanels>
   __device__ __forceinline__ void finish_dq() {
@@ -265,13 +275,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
       wgmma_fence();
       multiply_scores<C, T>(s, k_rows, q_rows + math.q.stage * (C.q_bytes() / 16));
       wgmma_commit();
-      if constexpr (!C.owned_dq) {
-        if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
-        math.issue_dq(before, 0);
-        wgmma_wait<1>(s);
-      } else {
-        wgmma_wait<0>(s);
-      }
+      math.wait_over_dq(s, before, real);
       make_weights<C, T>(p, math.sequence, work.batch, step.head, step.block * C.tile_q, work.tile * C.kTileK, math.warp,
                          math.lane, drop_keys, math.of_queries(C.lse_at() + math.q.stage * (C.tile_q * 4)), entries, s,
                          weights);
@@ -351,13 +355,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
       wgmma_fence();
       multiply_scores<C, T>(dp, v_rows, o_rows + math.o.stage * (C.q_bytes() / 16));
       wgmma_commit();
-      if constexpr (!C.owned_dq) {
-        if (real) mbarrier_wait(bar.ds_full + 8 * before, math.ds.phase ^ (math.ds.stage ^ 1));
-        math.issue_dq(before, 0);
-        wgmma_wait<1>(dp);
-      } else {
-        wgmma_wait<0>(dp);
-      }
+      math.wait_over_dq(dp, before, real);
       mbarrier_wait(bar.p_full, p_phase);
       p_phase ^= 1;
       const u32 dot_at = math.of_queries(C.dot_at() + math.o.stage * (C.tile_q * 4));
