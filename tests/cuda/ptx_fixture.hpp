@@ -60,9 +60,10 @@ using namespace heed::kernels;
     launch(map, input.address, output.address);
     output.read(out.data(), out.size() * sizeof(Out));
   }
-  void launch(CUtensorMap map, CUdeviceptr in, CUdeviceptr out) {
+  void launch(const CUtensorMap& map, CUdeviceptr in, CUdeviceptr out) {
     const DeviceGuard guard(0);
-    void* parameters[] = {&map, &in, &out};
+    CUtensorMap passed = map;
+    void* parameters[] = {&passed, &in, &out};
     kernel_->launch(0, launch_.blocks, launch_.threads, nullptr, parameters);
     check(Driver::get()->cuCtxSynchronize(), "running a kernel of a test");
   }
