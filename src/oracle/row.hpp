@@ -125,7 +125,7 @@ class RowComputer {
     Real maximum = sink;
     for (const auto [from, to] : keys.runs)
       for (std::int64_t j = from; j < to; ++j)
-        if (!(s[j] <= maximum)) maximum = s[j];  // a NaN passes, too
+        if (s[j] > maximum || std::isnan(s[j])) maximum = s[j];  // a NaN stays
 
     sum_ = 0;
     lse_ = -kInfinity;
@@ -163,8 +163,7 @@ class RowComputer {
       core::store_raw(view.data, steps.at(row.b, row.h, row.i, j), random_word(row, j));
   }
 
-  /// O = P V, and the LSE. A key that is hidden or dropped is skipped, not multiplied by zero: its row of V may hold
-  /// anything.
+  /// O = P V, and the LSE. A key that is hidden is skipped, not multiplied by zero: its row of V may hold anything.
   void write_output(const RowIndex& row, const core::Sequence& sequence, const VisibleKeys& keys,
                     const KeyValueHead<Real>& head) {
     const auto [b, h, i] = row;
@@ -172,7 +171,7 @@ class RowComputer {
     output_.assign(static_cast<std::size_t>(d_v_), Real{0});
     for (const auto [from, to] : keys.runs)
       for (std::int64_t j = from; j < to; ++j) {
-        if (p[j] == 0) continue;
+        if (!is_kept(row, j)) continue;
         const Real weight = rounded(p[j]);
         const Real* const v = head.v_row(j);
         for (std::int64_t e = 0; e < d_v_; ++e) output_[static_cast<std::size_t>(e)] += weight * v[e];
@@ -182,7 +181,7 @@ class RowComputer {
     const std::int64_t o_at = b * o.batch + (sequence.q_row + i) * o.sequence + h * o.head;
     for (std::int64_t e = 0; e < d_v_; ++e) {
       const Real value = output_[static_cast<std::size_t>(e)];
-      core::store(args_.o.data, args_.o.type, o_at + e * o.dim, sum_ == 0 ? Real{0} : value / sum_);
+      core::store(args_.o.data, args_.o.type, o_at + e * o.dim, sum_ == 0 ? value : value / sum_);
     }
     if (args_.lse.given()) {
       const core::LseStrides lse = core::lse_strides(args_.lse);
@@ -226,8 +225,12 @@ class RowComputer {
       }
     if (args_.dropout.p > 0)
       for (std::size_t e = 0; e < elements; ++e) distances_[e] += largest * std::abs(output_[e] / sum_);
-    return {std::sqrt(static_cast<double>(*std::max_element(squares_.begin(), squares_.end()))),
-            static_cast<double>(*std::max_element(distances_.begin(), distances_.end()))};
+    const auto largest_of = [](const std::vector<Real>& list) {
+      Real most = 0;
+      for (const Real each : list) most = each > most ? each : most;  // a column that is no number tells nothing
+      return static_cast<double>(most);
+    };
+    return {std::sqrt(largest_of(squares_)), largest_of(distances_)};
   }
 
   Real rounded(Real weight) const {

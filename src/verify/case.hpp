@@ -25,6 +25,7 @@ enum class Distribution : std::uint8_t {
   hot_key,      ///< normal, and one key of each head is thirty times as long as the others
   const_v,      ///< normal q and k; all rows of V are the same
   equal,        ///< every element is the same
+  one_nan,      ///< normal, and one element of q, k, v or dO is no number
 };
 
 /// Tensors that share one buffer.

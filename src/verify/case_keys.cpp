@@ -74,8 +74,8 @@ constexpr std::array kKeys{
     CaseKey{"init", "nf", "ui|0, ni, uf|1, nf, tf|2, 3: uniform ints, normal ints, uniform, normal, cos, extreme",
             kData},
     CaseKey{"dist", "",
-            "normal, uniform_int, normal_int, uniform, trig, extreme, sparse_int, offset, hot_key, const_v, equal; "
-            "empty: by init",
+            "normal, uniform_int, normal_int, uniform, trig, extreme, sparse_int, offset, hot_key, const_v, equal, "
+            "one_nan; empty: by init",
             kData},
     CaseKey{"seed", "11939", "of the data; 0: a new one each time", kData},
 

@@ -11,7 +11,7 @@ namespace heed::verify {
 namespace {
 
 using enum Distribution;
-constexpr std::array<std::pair<Distribution, std::string_view>, 11> kDistributions{{{normal, "normal"},
+constexpr std::array<std::pair<Distribution, std::string_view>, 12> kDistributions{{{normal, "normal"},
                                                                                     {uniform_int, "uniform_int"},
                                                                                     {normal_int, "normal_int"},
                                                                                     {uniform, "uniform"},
@@ -21,7 +21,8 @@ constexpr std::array<std::pair<Distribution, std::string_view>, 11> kDistributio
                                                                                     {offset, "offset"},
                                                                                     {hot_key, "hot_key"},
                                                                                     {const_v, "const_v"},
-                                                                                    {equal, "equal"}}};
+                                                                                    {equal, "equal"},
+                                                                                    {one_nan, "one_nan"}}};
 
 using Tensor = ZeroStride::Tensor;
 constexpr std::array<std::pair<Tensor, std::string_view>, 6> kTensors{{{Tensor::q, "q"},

@@ -3,6 +3,7 @@
 #include "verify/random.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <numbers>
@@ -11,7 +12,7 @@ namespace heed::verify {
 namespace {
 
 /// Which tensor a random number is for.
-enum Stream : std::uint64_t { kQ = 1, kK, kV, kBias, kBoolMask, kBlockMask, kSink, kHotKey, kDo, kDLse };
+enum Stream : std::uint64_t { kQ = 1, kK, kV, kBias, kBoolMask, kBlockMask, kSink, kHotKey, kDo, kDLse, kNan };
 
 std::uint64_t key_of(const Case& c, Stream stream, std::int64_t b, std::int64_t h, std::int64_t i) {
   std::uint64_t key = mix(c.seed ^ mix(stream));
@@ -57,6 +58,26 @@ int extreme_exponent(DataType type) { return type == DataType::f16 ? 13 : 50; }
 Data::Data(const Case& c) : case_(c) {
   const double scale = c.scale == 0 ? 1 / std::sqrt(static_cast<double>(c.d)) : std::abs(c.scale);
   offset_length_ = static_cast<float>(std::min(std::sqrt(120 / scale), 200.0));
+  if (c.distribution == Distribution::one_nan) nan_ = choose_nan();
+}
+
+/// Somewhere in the rows that count; nowhere if the sequence it falls upon has none.
+std::optional<Data::Place> Data::choose_nan() const {
+  std::uint64_t key = key_of(case_, kNan, 0, 0, 0);
+  const auto below = [&](std::int64_t size) {
+    key = mix(key);
+    return static_cast<std::int64_t>(key % static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1)));
+  };
+  constexpr std::array kTensors{kQ, kK, kV, kDo};
+  const Stream tensor = kTensors[static_cast<std::size_t>(below(case_.backward() ? 4 : 3))];
+  const bool of_queries = tensor == kQ || tensor == kDo;
+  const std::int64_t b = below(case_.b), h = below(of_queries ? case_.h : case_.h_k);
+  if (case_.b == 0) return std::nullopt;
+  return Place{tensor, b, h, below(of_queries ? case_.logical_q(b) : case_.logical_k(b))};
+}
+
+void Data::put_nan(const Place& here, std::span<float> row) const {
+  if (nan_ == here && !row.empty()) row[key_of(case_, kNan, 0, 0, 1) % row.size()] = NAN;
 }
 
 void Data::q_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<float> row) const {
@@ -71,6 +92,7 @@ void Data::q_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<float
   for (std::size_t e = 0; e < row.size(); ++e)
     row[e] = element(case_.distribution, mix(key + e), static_cast<std::uint64_t>(i) * row.size() + e);
   if (case_.distribution == Distribution::offset) row[0] = key % 2 == 0 ? offset_length_ : -offset_length_;
+  put_nan({kQ, b, h, i}, row);
 }
 
 void Data::k_row(std::int64_t b, std::int64_t g, std::int64_t j, std::span<float> row) const {
@@ -85,6 +107,7 @@ void Data::k_row(std::int64_t b, std::int64_t g, std::int64_t j, std::span<float
     if (key_of(case_, kHotKey, b, g, 0) % keys == static_cast<std::uint64_t>(j))
       for (float& each : row) each *= 30;
   }
+  put_nan({kK, b, g, j}, row);
 }
 
 void Data::v_row(std::int64_t b, std::int64_t g, std::int64_t j, std::span<float> row) const {
@@ -95,6 +118,7 @@ void Data::v_row(std::int64_t b, std::int64_t g, std::int64_t j, std::span<float
     row[e] = case_.distribution == Distribution::extreme
                  ? std::ldexp(whole(mix(key + e), 7), exponent)
                  : element(case_.distribution, mix(key + e), static_cast<std::uint64_t>(j + 2000) * row.size() + e);
+  put_nan({kV, b, g, j}, row);
 }
 
 /// Whole numbers where q, k and v are; otherwise normal.
@@ -102,6 +126,7 @@ void Data::d_o_row(std::int64_t b, std::int64_t h, std::int64_t i, std::span<flo
   const std::uint64_t key = key_of(case_, kDo, b, h, i);
   for (std::size_t e = 0; e < row.size(); ++e)
     row[e] = element(case_.distribution, mix(key + e), static_cast<std::uint64_t>(i + 3000) * row.size() + e);
+  put_nan({kDo, b, h, i}, row);
 }
 
 float Data::d_lse(std::int64_t b, std::int64_t h, std::int64_t i) const {

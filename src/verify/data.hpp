@@ -3,6 +3,7 @@
 #include "verify/case.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace heed::verify {
@@ -25,9 +26,18 @@ class Data {
   float sink(std::int64_t h) const;
 
  private:
+  /// The element of Distribution::one_nan: an index of a row's elements is left to the row.
+  struct Place {
+    std::uint64_t tensor;
+    std::int64_t b, h, row;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  std::optional<Place> choose_nan() const;
+  void put_nan(const Place& here, std::span<float> row) const;
   void hide(std::uint64_t key, std::span<bool> row) const;
 
   const Case& case_;
+  std::optional<Place> nan_;
   float offset_length_ = 0;  ///< c such that c * c * scale is 120
 };
 

@@ -107,7 +107,7 @@ def test_what_is_asked_for_is_in_the_result_and_right(heed, arguments, expected)
     assert expected in first and first.endswith("valid:y"), first
 
 
-@pytest.mark.parametrize("dist", ["normal", "sparse_int", "offset", "hot_key", "const_v", "equal"])
+@pytest.mark.parametrize("dist", ["normal", "sparse_int", "offset", "hot_key", "const_v", "equal", "one_nan"])
 def test_every_distribution_runs(ok, dist):
     ok("fwd", *SMALL, "-prec=fp32", f"-dist={dist}")
 

@@ -30,6 +30,8 @@ std::vector<Case> problems(std::int64_t d) {
   add([](Case& c) { c.v_column_major = true, c.s_k = {704}; });
   add([](Case& c) { c.v_column_major = true, c.mask = Mask::causal(), c.s_q = c.s_k = {1000}; });
   add([](Case& c) { c.block_mask = BlockMaskSpec{64, 64, {.query = true}}; });
+  for (const std::uint64_t seed : {7, 4, 8})  // in Q, K and V
+    add([=](Case& c) { c.mask = Mask::causal(), c.distribution = Distribution::one_nan, c.seed = seed; });
   return list;
 }
 
@@ -78,6 +80,8 @@ std::vector<Case> backward_problems(std::int64_t d) {
   add([](Case& c) { c.soft_cap = 5, c.s_q = {129}; });
   add([](Case& c) { c.s_q = {1}, c.s_k = {1}; });
   add([](Case& c) { c.s_q = {1000}, c.s_k = {40}, c.b = 5; });
+  for (const std::uint64_t seed : {5, 7, 10, 9})  // in Q, K, V and dO
+    add([=](Case& c) { c.mask = Mask::causal(), c.distribution = Distribution::one_nan, c.seed = seed; });
   return list;
 }
 

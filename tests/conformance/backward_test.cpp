@@ -185,6 +185,19 @@ BACKWARD(museum_20_a_NaN_in_a_hidden_pair_reaches_no_gradient_of_the_others) {
       }
 }
 
+// Rows behind the end of a sequence share vectors and tiles with its last ones.
+BACKWARD(museum_20_a_NaN_in_a_key_reaches_no_gradient_of_a_bias_behind_the_end) {
+  for (const DataType type : {f32, bf16})
+    for (const int tensor : {2, 3}) {
+      Case c = small_backward();
+      c.type = type, c.b = 1, c.s_q = {42}, c.s_k = {58}, c.q_eff_lens = {7}, c.kv_eff_lens = {50};
+      c.bias = BiasSpec{type, {.head = true, .query = true}}, c.dbias = f32;
+      Buffers buffers(c);
+      put_nan(buffers, tensor, 31, 1);
+      expect_matches_oracle(buffers, "NaN in tensor " + std::to_string(tensor));
+    }
+}
+
 BACKWARD(each_feature_has_the_right_gradients) {
   for (const DataType type : {f32, bf16}) {
     const auto check = [&](auto change) {

@@ -80,7 +80,8 @@ const std::vector<std::vector<Level>>& factors() {
       {[](Case&) {}, [](Case& c) { c.distribution = Distribution::offset; },
        [](Case& c) { c.distribution = Distribution::hot_key; },
        [](Case& c) { c.distribution = Distribution::sparse_int; },
-       [](Case& c) { c.distribution = Distribution::const_v; }, [](Case& c) { c.distribution = Distribution::equal; }},
+       [](Case& c) { c.distribution = Distribution::const_v; }, [](Case& c) { c.distribution = Distribution::equal; },
+       [](Case& c) { c.distribution = Distribution::one_nan; }},
   };
   return list;
 }

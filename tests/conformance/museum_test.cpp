@@ -303,6 +303,24 @@ CONFORMANCE(museum_20_a_NaN_in_a_hidden_key_reaches_no_result) {
       }
 }
 
+// A weight below the smallest number of f32 is not that of a hidden key.
+CONFORMANCE(museum_20_a_NaN_in_a_visible_key_of_hardly_any_weight_reaches_the_result) {
+  for (const DataType type : {f32, bf16})
+    for (const std::int64_t s_q : {1, 3, 40})
+      for (const bool masked : {false, true}) {
+        Case c = small();
+        c.type = type, c.alibi = Alibi::per_head, c.b = 1, c.h = c.h_k = 2;
+        c.s_q = {s_q}, c.s_k = {3000};
+        if (masked) c.bool_mask = Broadcast{.query = true};
+        Buffers buffers(c);
+        const TensorView& view = std::as_const(buffers).args().v;
+        for (const std::int64_t head : {0, 1})  // ALiBi leaves this key e to the power of -180 and of -11
+          core::store(const_cast<void*>(view.data), type, 5 * view.stride(1) + head * view.stride(2) + 3, NAN);
+        buffers.remember_inputs();
+        expect_matches_oracle(buffers, "NaN in V");
+      }
+}
+
 CONFORMANCE(museum_21_a_soft_cap_of_zero_is_off_and_a_tiny_one_works) {
   Case c = small();
   const auto plain = run(c);

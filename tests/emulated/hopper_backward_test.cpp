@@ -75,6 +75,30 @@ TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
   expect_kind_matches_oracle<with(kD256Owned, kCausal)>(c);
 }
 
+// In tiles of which other rows or keys do not see it, too.
+TEST(EmulatedHopperBackward, what_is_no_number_reaches_the_gradients_of_those_who_see_it) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead},
+      kD64InStep{.d = 64, .tile_q = 128}, kD128{.d = 128, .tile_q = 64};
+  constexpr HopperWideBackwardConfig kD256{.d = 256}, kD256Owned{.d = 256, .owned_dq = true};
+  const auto nan_in = [](std::int64_t d, const Mask& mask) {
+    Case c = small(d, mask);
+    c.distribution = verify::Distribution::one_nan;
+    return c;
+  };
+  expect_kind_matches_oracle<with(kD64, {})>(nan_in(64, Mask::none()));
+  expect_kind_matches_oracle<with(kD64, kCausal)>(nan_in(64, Mask::causal()));
+  expect_kind_matches_oracle<with(kD128, kCausal)>(nan_in(128, Mask::causal()));
+  expect_kind_matches_oracle<with(kD256, kCausal)>(nan_in(256, Mask::causal()));
+  expect_kind_matches_oracle<with(kD256Owned, kCausal)>(nan_in(256, Mask::causal()));
+  Case c = nan_in(64, Mask::window(90, 0));
+  c.mode = Mode::group;
+  expect_kind_matches_oracle<with(kD64InStep, {.mask = MaskShape::window, .own_lengths = true})>(c);
+  c = nan_in(128, Mask::causal());
+  c.soft_cap = 20, c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bool_mask = Broadcast{.query = true};
+  expect_kind_matches_oracle<with(
+      kD128, {.mask = MaskShape::right, .keep = true, .soft_cap = true, .bias = kernels::BiasType::as_input})>(c);
+}
+
 TEST(EmulatedHopperBackward, d128_in_order_has_the_right_gradients) {
   constexpr HopperBackwardConfig kConfig{.d = 128, .tile_q = 64, .ordered = true};
   Case c = small(128, Mask::causal());

@@ -262,6 +262,31 @@ TEST(EmulatedHopperForward, computes_every_size_of_windows_and_lengths) {
   expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right, .own_lengths = true})>(c);
 }
 
+// In tiles of which other rows or keys do not see it, too.
+TEST(EmulatedHopperForward, brings_what_is_no_number_to_those_who_see_it) {
+  const auto nan_in = [](std::int64_t d, const Mask& mask) {
+    Case c = small(d, mask);
+    c.distribution = verify::Distribution::one_nan;
+    return c;
+  };
+  expect_kind_matches_oracle<with(kD128, {})>(nan_in(128, Mask::none()));
+  expect_kind_matches_oracle<with(kD128, {.mask = MaskShape::right})>(nan_in(128, Mask::causal()));
+  expect_kind_matches_oracle<with(kD256, {.mask = MaskShape::right})>(nan_in(256, Mask::causal()));
+  Case c = nan_in(64, Mask::window(90, 0));
+  c.mode = Mode::group;
+  expect_kind_matches_oracle<with(kD64, {.mask = MaskShape::window, .own_lengths = true})>(c);
+  c = nan_in(64, Mask::none());
+  c.bool_mask = Broadcast{.batch = true, .query = true};
+  expect_kind_matches_oracle<with(kD64Wide, {.keep = true})>(c);
+  c = nan_in(128, Mask::causal());
+  c.soft_cap = 15, c.alibi = Alibi::per_head, c.sink = verify::SinkInit::normal;
+  expect_kind_matches_oracle<with(kD128Two, {.mask = MaskShape::right, .soft_cap = true, .alibi = true, .sink = true})>(
+      c);
+  c = nan_in(128, Mask::none());
+  c.bias = BiasSpec{bf16, {.head = true, .query = true}}, c.bias_inf = true, c.p_drop = 0.2;
+  expect_kind_matches_oracle<with(kD128Two, {.bias = kernels::BiasType::as_input, .dropout = true})>(c);
+}
+
 TEST(EmulatedHopperForward, computes_every_size_of_masks_and_biases) {
   Case c = small(64, Mask::causal());
   c.block_mask = BlockMaskSpec{64, 64, {.head = true, .query = true}};

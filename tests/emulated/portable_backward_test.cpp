@@ -137,6 +137,21 @@ TEST(EmulatedPortableBackward, has_the_right_gradients_by_owners_of_keys_and_que
                         config(BackwardPart::sums, Element::f16, 64, kFeatures)>(c);
 }
 
+TEST(EmulatedPortableBackward, brings_what_is_no_number_to_the_gradients_of_those_who_see_it) {
+  constexpr ForwardFeatures kCausal{.mask = MaskShape::right};
+  for (const std::uint64_t seed : {5, 7, 10, 9}) {  // in Q, K, V and dO
+    Case c = small(bf16, 64, Mask::causal());
+    c.h = 1, c.s_q = {70}, c.s_k = {70}, c.distribution = verify::Distribution::one_nan, c.seed = seed;
+    expect_matches_oracle<rows_and_sum(Element::bf16, 64, kCausal),
+                          config(BackwardPart::together, Element::bf16, 64, kCausal),
+                          config(BackwardPart::gather, Element::bf16, 64, kCausal)>(c);
+    c.deterministic = true;
+    expect_matches_oracle<config(BackwardPart::rows, Element::bf16, 64, kCausal),
+                          config(BackwardPart::keys_values, Element::bf16, 64, kCausal),
+                          config(BackwardPart::queries, Element::bf16, 64, kCausal)>(c);
+  }
+}
+
 constexpr ForwardFeatures kBias{.bias = kernels::BiasType::as_input};
 
 TEST(EmulatedPortableBackward, sums_a_bias_gradient_over_heads_and_batch_through_one_ring) {

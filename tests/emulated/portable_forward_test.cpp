@@ -75,6 +75,19 @@ TEST(EmulatedPortableForward, computes_windows_and_masks_of_sequences_with_their
   expect_matches_oracle<config(Element::f16, 40, 40, 16, kAll)>(c);
 }
 
+TEST(EmulatedPortableForward, brings_what_is_no_number_to_those_who_see_it) {
+  constexpr ForwardFeatures kCausal{.mask = MaskShape::right}, kKept{.keep = true, .soft_cap = true};
+  for (const std::uint64_t seed : {7, 4, 8}) {  // in Q, K and V
+    Case c = small(bf16, 64, Mask::causal());
+    c.h = 1, c.s_k = {100}, c.distribution = verify::Distribution::one_nan, c.seed = seed;
+    expect_matches_oracle<config(Element::bf16, 64, 64, 16, kCausal)>(c);
+    c.mask = Mask::none(), c.bool_mask = Broadcast{.query = true}, c.soft_cap = 20;
+    expect_matches_oracle<config(Element::bf16, 64, 64, 16, kKept)>(c);
+    c.bool_mask = {}, c.soft_cap = 0, c.mask = Mask::causal(), c.d = c.d_v = 256;
+    expect_matches_oracle<config(Element::bf16, 256, 256, 16, kCausal)>(c);
+  }
+}
+
 TEST(EmulatedPortableForward, computes_in_f32_with_a_bias_and_odd_head_dims) {
   constexpr ForwardFeatures kBias{.bias = kernels::BiasType::f32};
   Case c = small(f32, 33, Mask::none());

@@ -144,6 +144,20 @@ TEST(Oracle, carries_a_NaN_of_a_visible_key_into_the_row) {
   }
 }
 
+TEST(Oracle, carries_a_NaN_past_the_hidden_keys_behind_it) {
+  for (const std::size_t hidden : {0U, 1U, 2U}) {
+    Small p{.s_k = 3, .d_v = 2};
+    p.fill();
+    p.q[0] = NAN;
+    std::vector<std::uint8_t> keep{1, 1, 1};
+    keep[hidden] = 0;
+    ForwardArgs args = p.args();
+    args.bool_mask = {keep.data(), u8, {1, 1, 1, 3}};
+    oracle::forward(args);
+    EXPECT_TRUE(std::isnan(p.o[0]) && std::isnan(p.o[1]) && std::isnan(p.lse[0])) << hidden;
+  }
+}
+
 TEST(Oracle, computes_only_the_rows_it_is_asked_for) {
   Small p{.b = 2, .s_q = 4, .s_k = 4, .h = 2, .h_k = 1, .d = 2, .d_v = 1};
   p.fill();

@@ -11,7 +11,7 @@ _heed_values() {
     bias_prec) echo 'fp32 same' ;;
     bool_mask) echo 'n e e:1 e:2' ;;
     init) echo 'n ui ni uf nf tf 3' ;;
-    dist) echo 'normal sparse_int offset hot_key const_v equal' ;;
+    dist) echo 'normal sparse_int offset hot_key const_v equal one_nan' ;;
     engine) echo 'auto cpu cuda' ;;
     isa) echo 'baseline avx2 avx512 avx512bf16 amx' ;;
     layout) echo 'bhsd bshd qkvpacked kvpacked' ;;

@@ -96,12 +96,12 @@ HEED_NOINLINE bool all_finite(const Plane& plane, int dim, int64_t first, int co
   return sum_lanes(zeros) == 0.f;
 }
 
-/// add_outer_product() with f32 weights [keys][kStrip], pair by pair: a weight of 0 touches nothing.
+/// add_outer_product() with f32 weights [keys][kStrip], pair by pair: hidden pairs touch nothing.
 HEED_NOINLINE void add_outer_carefully(const float* weights, const Plane& plane, int dim, int64_t row, int rows,
-                                       float* c, int pitch, int keys) {
+                                       const VisiblePairs& visible, float* c, int pitch, int keys) {
   for (int key = 0; key < keys; ++key, weights += kStrip, c += pitch)
     for (int r = 0; r < rows; ++r) {
-      if (weights[r] == 0.f) continue;
+      if (!visible.row(key, r)) continue;
       const F weight = broadcast(weights[r]);
       for (int column = 0; column < dim; column += kLanes) {
         const F x = load_elements(address(plane, 0, row + r, column), plane.type, smaller(dim - column, kLanes));
@@ -111,14 +111,14 @@ HEED_NOINLINE void add_outer_carefully(const float* weights, const Plane& plane,
 }
 
 /// Likewise dq [d][kStrip] += K^T dS^T, for keys of the caller's K.
-HEED_NOINLINE void add_dq_carefully(const ForwardJob& job, const float* ds, int first, int keys, float* dq) {
+HEED_NOINLINE void add_dq_carefully(const ForwardJob& job, const float* ds, const VisiblePairs& visible, int keys,
+                                    float* dq) {
   for (int key = 0; key < keys; ++key, ds += kStrip)
     for (int c = 0; c < job.d; ++c) {
-      const F k = broadcast(load_element(address(job.k, 0, first + key, c), job.k.type));
+      const F k = broadcast(load_element(address(job.k, 0, visible.first + key, c), job.k.type));
       for (int v = 0; v < kVectors; ++v) {
         float* const to = dq + static_cast<long>(c) * kStrip + v * kLanes;
-        const F x = load(ds + v * kLanes);
-        store(to, select(equal(x, zero()), load(to), fma(k, x, load(to))));
+        store(to, select(visible.lanes(key, v), fma(k, load(ds + v * kLanes), load(to)), load(to)));
       }
     }
 }
@@ -338,10 +338,13 @@ class Backward {
     if (scratch_.finite[block] && rows_finite_)
       return add_products(block, seen.low, seen.count, round_up(keys, Unit::kKeyStep), seen.at);
     const ForwardJob& job = job_.forward;
-    add_dq_carefully(job, scratch_.dp, chunk + static_cast<int>(seen.at), seen.there, scratch_.dq);
-    add_outer_carefully(scratch_.s, job_.d_o, job.d_v, row, rows, scratch_.dv + seen.at * pitch_v_, pitch_v_,
+    const VisiblePairs visible{*scratch_.windows, job.has_bit_masks() ? scratch_.mask_bits : nullptr,
+                               chunk + static_cast<int>(seen.at)};
+    add_dq_carefully(job, scratch_.dp, visible, seen.there, scratch_.dq);
+    add_outer_carefully(scratch_.s, job_.d_o, job.d_v, row, rows, visible, scratch_.dv + seen.at * pitch_v_, pitch_v_,
                         seen.there);
-    add_outer_carefully(scratch_.dp, job.q, job.d, row, rows, scratch_.dk + seen.at * pitch_, pitch_, seen.there);
+    add_outer_carefully(scratch_.dp, job.q, job.d, row, rows, visible, scratch_.dk + seen.at * pitch_, pitch_,
+                        seen.there);
   }
 
   void add_score_gradients(int64_t row, int rows, int first, int keys, const ScoreSums& to) {
@@ -356,12 +359,13 @@ class Backward {
       for (int key = 0; key < seen.there; ++key) {
         const float* const ds = scratch_.dp + static_cast<long>(key) * kStrip;
         double* const sums = to.sums + (seen.at + key) * kStrip;
+        // Lanes behind the last row are 0 times whatever a key holds.
         if (!to.by_distance) {
-          for (int r = 0; r < kStrip; ++r) sums[r] += static_cast<double>(ds[r]);
+          for (int r = 0; r < rows; ++r) sums[r] += static_cast<double>(ds[r]);
           continue;
         }
         const int j = first + static_cast<int>(seen.at) + key;
-        for (int r = 0; r < kStrip; ++r) {
+        for (int r = 0; r < rows; ++r) {
           const int distance = scratch_.lanes->diagonal[r] - j;
           sums[r] += static_cast<double>(ds[r]) * static_cast<double>(distance < 0 ? -distance : distance);
         }

@@ -67,7 +67,9 @@ HEED_NOINLINE void combine(const ForwardJob& job, int64_t first_row, int32_t row
       F x = zero();
       for (int p = 0; p < parts; ++p) {
         const float* part = first + p * part_stride;
-        if (part[job.d_v] != 0.f) x = fma(load_f32(part + c, n), broadcast(part[job.d_v]), x);
+        const F o = load_f32(part + c, n);
+        // Of a part without a weight, what is no number stays: a visible key has made it.
+        x = part[job.d_v] != 0.f ? fma(o, broadcast(part[job.d_v]), x) : add(x, select(equal(o, o), zero(), o));
       }
       x = mul(x, broadcast(factor));
       store_elements(const_cast<char*>(address(job.o, row % job.heads, row / job.heads, c)), job.o.type, x, n);

@@ -73,6 +73,27 @@ struct BlockBits {
   }
 };
 
+/// Which rows of a strip see which of the keys from `first` on. A weight does not tell: one of a visible key may be too
+/// small for f32.
+struct VisiblePairs {
+  const StripWindows& windows;
+  const BlockBits* bits;  // null: no boolean or block mask
+  int first;
+
+  M lanes(int key, int vector) const {
+    const I j = broadcast_int(first + key);
+    const M window = both(less_equal(load_int(&windows.begin[vector * kLanes]), j),
+                          less(j, load_int(&windows.end[vector * kLanes])));
+    const M seen = either(window, less(j, load_int(&windows.sink[vector * kLanes])));
+    return bits == nullptr ? seen : both(seen, bits->visible(key, vector));
+  }
+  bool row(int key, int r) const {
+    const int j = first + key;
+    const bool seen = (windows.begin[r] <= j && j < windows.end[r]) || j < windows.sink[r];
+    return seen && (bits == nullptr || (bits->words[key / 32][r] >> (key % 32) & 1u) != 0);
+  }
+};
+
 /// The bits of one query row of the boolean mask for keys [key, key + n), n <= 32.
 HEED_INLINE uint32_t keep_bits(const uint8_t* row, int64_t column, int key, int n) {
   if (column == 1 && n == 32) return nonzero_bytes32(row + key);

@@ -220,7 +220,7 @@ class Rows {
         if (features_) x = mul(x, broadcast(kLog2e));
         const M window = both(less_equal(broadcast_int(begin_[r]), j), less(j, broadcast_int(end_[r])));
         M visible = both(either(window, less(j, broadcast_int(sink_[r]))), less(lane_numbers(), broadcast_int(count)));
-        if (job_.has_bit_masks()) visible = both(visible, mask_lanes(g, i, first + key, count));
+        if (job_.has_bit_masks()) visible = both(visible, lanes_of_bits(mask_bits(g, i, first + key, count)));
         x = select(visible, x, minus_infinity);
       }
       high = max(high, x);
@@ -269,14 +269,14 @@ class Rows {
     for (int lane = 0; lane < kLanes; ++lane) lane_bit[lane] = static_cast<int32_t>(1u << lane);
     return bit_set(broadcast_int(static_cast<int>(bits)), load_int(lane_bit));
   }
-  M mask_lanes(int64_t g, int64_t i, int key, int count) const {
+  uint32_t mask_bits(int64_t g, int64_t i, int key, int count) const {
     uint32_t bits = ~0u;
     if (job_.keep != nullptr)
       bits &= keep_bits(job_.keep + g * job_.keep_head + i * job_.keep_row, job_.keep_column, key, count);
     if (job_.blocks != nullptr)
       bits &= block_bits(job_.blocks + g * job_.blocks_head + i / job_.block_q * job_.blocks_row, job_.blocks_column,
                          job_.block_k, key, count);
-    return lanes_of_bits(bits);
+    return bits;
   }
   /// Dropout of keys [key, key + kLanes): one key per lane, each with its own Philox call.
   M kept_lanes(int64_t g, int64_t i, int key) const {
@@ -403,14 +403,21 @@ class Rows {
     return sum_lanes(zeros) == 0.f;
   }
 
-  /// A block with infinities or NaN in V: entries of P that are 0 (hidden keys) must not touch them.
+  /// Whether row r sees key j.
+  bool sees(int r, int j) const {
+    if (!((begin_[r] <= j && j < end_[r]) || j < sink_[r])) return false;
+    const int64_t n = part_.first_row + r, i = n / job_.heads, g = n % job_.heads;
+    return (mask_bits(g, i, j, 1) & 1u) != 0;
+  }
+
+  /// A block with infinities or NaN in V, which hidden keys must not touch.
   HEED_NOINLINE_MEMBER void add_values_carefully(int first, int keys) {
     __builtin_memcpy(scratch_.o, scratch_.saved, static_cast<size_t>(part_.rows) * static_cast<size_t>(columns_) * 4);
     for (int r = 0; r < part_.rows; ++r) {
       for (int key = 0; key < keys; ++key) {
         const float* p = scratch_.p + r * kRowsBlock;
         const float weight = Dot ? load_element(reinterpret_cast<const uint16_t*>(p) + key, Element::bf16) : p[key];
-        if (weight == 0.f) continue;
+        if (!sees(r, first + key)) continue;
         for (int c = 0; c < job_.d_v; ++c)
           scratch_.o[r * columns_ + place(c)] += weight * load_element(address(job_.v, 0, first + key, c), job_.v.type);
       }

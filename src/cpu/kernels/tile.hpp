@@ -289,8 +289,12 @@ class Tile {
     }
   }
 
-  /// A block with infinities or NaN in V: entries of P that are 0 (hidden keys) must not touch them.
+  /// A block with infinities or NaN in V, which hidden keys must not touch.
   HEED_NOINLINE_MEMBER void accumulate_carefully() {
+    const StripState& strip = *pending_.strip;
+    BlockBits bits;  // those of the scratch are the next block's by now
+    if (job_.has_bit_masks()) gather_mask_bits(job_, strip.first_row, strip.rows, pending_.first, pending_.keys, bits);
+    const VisiblePairs visible{strip.windows, job_.has_bit_masks() ? &bits : nullptr, pending_.first};
     for (int key = 0; key < pending_.keys; ++key) {
       for (int c = 0; c < job_.d_v; ++c) {
         const F value = broadcast(load_element(address(job_.v, 0, pending_.first + key, c), job_.v.type));
@@ -304,7 +308,7 @@ class Tile {
             p = load(pending_.s + static_cast<long>(key) * kStrip + v * kLanes);
           }
           float* to = pending_.o + static_cast<long>(c) * kStrip + v * kLanes;
-          store(to, select(equal(p, zero()), load(to), fma(value, p, load(to))));
+          store(to, select(visible.lanes(key, v), fma(value, p, load(to)), load(to)));
         }
       }
     }
