@@ -63,6 +63,7 @@ Data::Data(const Case& c) : case_(c) {
 
 /// Somewhere in the rows that count; nowhere if the sequence it falls upon has none.
 std::optional<Data::Place> Data::choose_nan() const {
+  if (case_.b == 0) return std::nullopt;
   std::uint64_t key = key_of(case_, kNan, 0, 0, 0);
   const auto below = [&](std::int64_t size) {
     key = mix(key);
@@ -72,7 +73,6 @@ std::optional<Data::Place> Data::choose_nan() const {
   const Stream tensor = kTensors[static_cast<std::size_t>(below(case_.backward() ? 4 : 3))];
   const bool of_queries = tensor == kQ || tensor == kDo;
   const std::int64_t b = below(case_.b), h = below(of_queries ? case_.h : case_.h_k);
-  if (case_.b == 0) return std::nullopt;
   return Place{tensor, b, h, below(of_queries ? case_.logical_q(b) : case_.logical_k(b))};
 }
 

@@ -26,7 +26,7 @@ class Data {
   float sink(std::int64_t h) const;
 
  private:
-  /// The element of Distribution::one_nan: an index of a row's elements is left to the row.
+  /// The row that holds the NaN of Distribution::one_nan.
   struct Place {
     std::uint64_t tensor;
     std::int64_t b, h, row;

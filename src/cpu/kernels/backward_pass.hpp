@@ -81,9 +81,7 @@ HEED_NOINLINE void gradients(const GradientPass& pass, int first, int keys, floa
       }
       F d_logit = mul(mul(p, sub(d_weight, delta)), slope);
       if (pass.windows != nullptr) {
-        const M window = both(less_equal(load_int(&pass.windows->begin[v * kLanes]), j),
-                              less(j, load_int(&pass.windows->end[v * kLanes])));
-        const M seen = either(window, less(j, load_int(&pass.windows->sink[v * kLanes])));
+        const M seen = pass.windows->visible(j, v);
         weight = select(seen, weight, zero());
         d_logit = select(seen, d_logit, zero());
       }

@@ -19,6 +19,11 @@ struct StripWindows {
   void set(const ForwardJob& job, int64_t first_row, int rows);
   bool sees(int key, int keys) const { return (key < last && key + keys > first) || key < last_sink; }
   bool sees_all(int key, int keys) const { return all_begin <= key && key + keys <= all_end; }
+  /// The lanes of a vector that see key j; j is the same in all of them.
+  HEED_INLINE_MEMBER M visible(I j, int vector) const {
+    const M window = both(less_equal(load_int(&begin[vector * kLanes]), j), less(j, load_int(&end[vector * kLanes])));
+    return either(window, less(j, load_int(&sink[vector * kLanes])));
+  }
   /// The vectors [low, high) in which anything of keys [key, key + keys) is visible.
   void active_vectors(int key, int keys, int& low, int& high) const {
     low = kVectors;
@@ -81,10 +86,7 @@ struct VisiblePairs {
   int first;
 
   M lanes(int key, int vector) const {
-    const I j = broadcast_int(first + key);
-    const M window = both(less_equal(load_int(&windows.begin[vector * kLanes]), j),
-                          less(j, load_int(&windows.end[vector * kLanes])));
-    const M seen = either(window, less(j, load_int(&windows.sink[vector * kLanes])));
+    const M seen = windows.visible(broadcast_int(first + key), vector);
     return bits == nullptr ? seen : both(seen, bits->visible(key, vector));
   }
   bool row(int key, int r) const {

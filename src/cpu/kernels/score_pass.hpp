@@ -101,11 +101,7 @@ HEED_NOINLINE void change_scores(const ScorePass& pass, int first, int keys, flo
         }
         x = mul(x, broadcast(kLog2e));
       }
-      if (pass.windows != nullptr) {
-        const M window = both(less_equal(load_int(&pass.windows->begin[v * kLanes]), j),
-                              less(j, load_int(&pass.windows->end[v * kLanes])));
-        x = select(either(window, less(j, load_int(&pass.windows->sink[v * kLanes]))), x, minus_infinity);
-      }
+      if (pass.windows != nullptr) x = select(pass.windows->visible(j, v), x, minus_infinity);
       if (pass.bits != nullptr) x = select(pass.bits->visible(key, v), x, minus_infinity);
       store(at, x);
       high = max(high, x);
