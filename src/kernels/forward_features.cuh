@@ -345,10 +345,11 @@ HEED_DEVICE bool spoilt(const float (&o)[R], bool counts) {
 }
 
 /// O of 16 rows of a tile by one warp, key by key, where a hidden key's V is no number: hidden keys are not touched. Slow, and
-/// taken only then. The thread brings its two rows' references (log2 units) and factors. Weights are rounded to Weight.
+/// taken only then. The thread brings its two rows' references (log2 units). Weights are rounded to Weight; their sum is
+/// taken anew, for what rounding does to all scores alike must cancel here too.
 template <ForwardFeatures F, class T, class Output, int kMaxDv, class Weight = T>
 HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, int head, int first_row,
-                              const float (&top)[2], const float (&factor)[2], int lane) {
+                              const float (&top)[2], int lane) {
   const int kv_head = F.packed ? head : head / p.group;
   const typename T::Raw* keys = static_cast<const typename T::Raw*>(p.k) + b * p.k_steps.batch +
                                 kv_head * p.k_steps.head + q.k_row * p.k_steps.row;
@@ -359,13 +360,12 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
   for (int r = 0; r < 16; ++r) {
     const int i = q.query(first_row + r), own_head = q.head(head, first_row + r);
     const float row_top = __shfl_sync(0xffffffffu, r < 8 ? top[0] : top[1], r % 8 * 4);
-    const float row_factor = __shfl_sync(0xffffffffu, r < 8 ? factor[0] : factor[1], r % 8 * 4);
     if (i >= q.s_q) break;
     RowFeatures<F, T> features;
     features.set(p, q, b, own_head, i);
     const typename T::Raw* query = static_cast<const typename T::Raw*>(p.q) + b * p.q_steps.batch +
                                    own_head * p.q_steps.head + (q.q_row + i) * p.q_steps.row;
-    float sums[kMaxDv / 32];
+    float weights = 0.0f, sums[kMaxDv / 32];
 #pragma unroll
     for (int c = 0; c < kMaxDv / 32; ++c) sums[c] = 0.0f;
 #pragma unroll 1
@@ -385,6 +385,7 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
         x = __fmul_rn(x, p.scale_log2);
       }
       float weight = row_top == -HEED_INFINITY ? exp2_approx(x) * 0.0f : exp2_approx(x - row_top);
+      weights += weight;
       if constexpr (F.dropout) {
         if (drop_word(key, b * p.heads + own_head, i, j) < p.drop_threshold) weight = 0.0f;
       }
@@ -398,10 +399,11 @@ HEED_DEVICE void careful_rows(const ForwardParams& p, const Sequence& q, int b, 
     }
     typename Output::Raw* out = static_cast<typename Output::Raw*>(p.o) + b * p.o_steps.batch +
                                 own_head * p.o_steps.head + (q.q_row + i) * p.o_steps.row;
+    const float factor = end_row<F>(p, own_head, row_top, weights).factor;
 #pragma unroll
     for (int c = 0; c < kMaxDv / 32; ++c) {
       const int e = c * 32 + lane;
-      if (e < p.d_v) out[e * p.o_steps.column] = from_float<Output>(sums[c] * row_factor);
+      if (e < p.d_v) out[e * p.o_steps.column] = from_float<Output>(sums[c] * factor);
     }
   }
 }

@@ -50,13 +50,12 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
   }
   __syncthreads();
 
-  const DBiasTiles<C> tiles(bp);
-  const i64 count = tiles.count * bp.d_bias_parts;
   Ring<kStages> ring;
   DBiasSteps<C> step;
   if (warpgroup == 0) {
     fewer_registers<40>();
     if (warp_uniform(threadIdx.x / 32) != 0 || !elect_one()) return;
+    const DBiasTiles<C> tiles(bp);
     const u64 keep = keep_in_l2();
     const auto copy = [&](const TensorMap* rows, const MapSteps& row_steps, const TensorMap* keys,
                           const MapSteps& key_steps) {
@@ -73,7 +72,7 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
       ring.next();
     };
 #pragma unroll 1
-    for (i64 index = blockIdx.x; index < count; index += gridDim.x)
+    for (i64 index = blockIdx.x; index < tiles.count * bp.d_bias_parts; index += gridDim.x)
 #pragma unroll 1
       for (step.begin(bp, tiles, tiles.at(bp, index)); !step.done(); step.next(bp, tiles)) {
         copy(&map_q, bp.q_map, &map_k, bp.k_map);
@@ -83,6 +82,7 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
   }
 
   more_registers<232>();
+  const DBiasTiles<C> tiles(bp);
   const u32 thread = threadIdx.x - 128;
   const int lane = int(thread % 32), warp = int(warp_uniform(thread / 32));
   KeptBias<C> bias{bias_at + thread * KeptBias<C>::kChunkBytes, 0};
@@ -101,7 +101,7 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
     ring.next();
   };
 #pragma unroll 1
-  for (i64 index = blockIdx.x; index < count; index += gridDim.x) {
+  for (i64 index = blockIdx.x; index < tiles.count * bp.d_bias_parts; index += gridDim.x) {
     const DBiasTile tile = tiles.at(bp, index);
     bias.fill(bp, tile.batch, tile.head, tile.first_row + warp * 16, tile.first_key, lane);
     make_zeros(sum[0]);

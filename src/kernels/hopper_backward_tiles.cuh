@@ -265,13 +265,4 @@ struct BlockRows {
   }
 };
 
-/// True in the whole warp when x holds something that is no number: perhaps 0 * NaN of a hidden pair.
-template <int R>
-HEED_DEVICE bool holds_no_number(const float (&x)[R]) {
-  float zero[2] = {0.0f, 0.0f};
-#pragma unroll
-  for (int i = 0; i < R; ++i) zero[i % 2] = __fmaf_rn(x[i], 0.0f, zero[i % 2]);
-  return __any_sync(0xffffffffu, zero[0] + zero[1] != 0.0f);
-}
-
 }  // namespace heed::kernels

@@ -400,7 +400,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         top[r] = in_log2_units(softmax.top[r], c);
-      careful_rows<F, T, T, (C.d_v + 31) / 32 * 32>(p, sequence, work.batch, work.head, first_row, top, factor, lane);
+      careful_rows<F, T, T, (C.d_v + 31) / 32 * 32>(p, sequence, work.batch, work.head, first_row, top, lane);
       return;
     }
     const u32 at =

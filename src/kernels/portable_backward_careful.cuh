@@ -8,6 +8,16 @@
 
 namespace heed::kernels {
 
+/// True in the whole warp when x holds something that is no number: perhaps 0 * NaN of a hidden pair, or
+/// NaN of a key that only rows behind the sequence's end see.
+template <int R>
+HEED_DEVICE bool holds_no_number(const float (&x)[R]) {
+  float zero[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (int i = 0; i < R; ++i) zero[i % 2] = __fmaf_rn(x[i], 0.0f, zero[i % 2]);
+  return __any_sync(0xffffffffu, zero[0] + zero[1] != 0.0f);
+}
+
 /// The rows of the four operands that a pair has, column steps beside them.
 template <class Input, class Output>
 struct PairRows {

@@ -199,16 +199,15 @@ __device__ __forceinline__ void portable_backward_keys(const BackwardParams& bp)
       u32 careful = 0;  // bits 2 * k and 2 * k + 1: dK and dV of these 16 keys have met a hidden row that is no number
 #pragma unroll
       for (int k = 0; k < kK; ++k) {
-        const bool counts = warp_key + 16 * k + lane / 4 < q.s_k;
         if constexpr (C.has_keys()) {
-          if (F.hides() && spoilt(dk[k], counts)) {
+          if (F.hides() && holds_no_number(dk[k])) {
             careful |= 1u << 2 * k;
           } else {
             store_rows<T, Input, kDSum>(dk_rows, warp_key + 16 * k, first_column, dk[k], scale, lane);
           }
         }
         if constexpr (C.has_values()) {
-          if (F.hides() && spoilt(dv[k], counts)) {
+          if (F.hides() && holds_no_number(dv[k])) {
             careful |= 2u << 2 * k;
           } else {
             store_rows<T, Input, kDvSum>(dv_rows, warp_key + 16 * k, first_column, dv[k], one, lane);

@@ -301,8 +301,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
     if constexpr (F.hides()) {
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        const bool counts = own_key + 16 * k + lane / 4 < t.q.s_k;
-        const u32 found = (spoilt(dk[k], counts) ? 1u : 0u) | (spoilt(dv[k], counts) ? 2u : 0u);
+        const u32 found = (holds_no_number(dk[k]) ? 1u : 0u) | (holds_no_number(dv[k]) ? 2u : 0u);
         if (lane == 0 && found != 0) atomicOr(&state->spoilt, found << (sum_key / 8 + 2 * k));
       }
       __syncthreads();  // column by column, warps may have met different ones

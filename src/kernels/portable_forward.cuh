@@ -390,10 +390,7 @@ __device__ __forceinline__ void portable_forward(const ForwardParams& p) {
           for (int m = 0; careful != 0; ++m, careful >>= 1) {
             if (careful % 2 == 0 || (C.pairs && m % 2 != pair.part())) continue;  // a pair's warps take turns
             const float its_top[2] = {m == 0 ? top[0][0] : top[kM - 1][0], m == 0 ? top[0][1] : top[kM - 1][1]};
-            const float its_factor[2] = {m == 0 ? factor[0][0] : factor[kM - 1][0],
-                                         m == 0 ? factor[0][1] : factor[kM - 1][1]};
-            careful_rows<F, Input, Output, C.d_v, T>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, its_factor,
-                                                     fresh(lane));
+            careful_rows<F, Input, Output, C.d_v, T>(p, q, t.batch, t.head, warp_row + 16 * m, its_top, fresh(lane));
           }
         }
       }

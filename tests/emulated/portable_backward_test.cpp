@@ -10,6 +10,7 @@
 
 #include "cuda/portable_backward.hpp"
 #include "emulated/params.hpp"
+#include "nan_in.hpp"
 #include "verify/judge.hpp"
 
 #include <gmock/gmock.h>
@@ -75,8 +76,7 @@ void run_part(const Problem& problem, kernels::BackwardParams& p, int multiproce
 }
 
 template <PortableBackwardConfig... C>
-void run(const Case& c, const PortableDevice& device, int multiprocessors, verify::Fence fence) {
-  const Buffers buffers(c);
+void run(const Buffers& buffers, const PortableDevice& device, int multiprocessors, verify::Fence fence) {
   const Problem problem = Problem::of(buffers.backward_args());
   const cuda::PortableBackwardConfigs configs(problem, device, multiprocessors);
   ASSERT_TRUE(std::ranges::equal(configs, std::vector<PortableBackwardConfig>{C...}))
@@ -97,7 +97,7 @@ template <PortableBackwardConfig... C>
 void expect_matches_oracle(const Case& c, const PortableDevice& device = kHopper, int multiprocessors = 1) {
   SCOPED_TRACE(c.to_command());
   for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind})
-    run<C...>(c, device, multiprocessors, fence);
+    run<C...>(Buffers(c), device, multiprocessors, fence);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {
@@ -150,6 +150,28 @@ TEST(EmulatedPortableBackward, brings_what_is_no_number_to_the_gradients_of_thos
                           config(BackwardPart::keys_values, Element::bf16, 64, kCausal),
                           config(BackwardPart::queries, Element::bf16, 64, kCausal)>(c);
   }
+}
+
+// Nobody sees these keys, but rows of their block that the sequence does not have would.
+TEST(EmulatedPortableBackward, leaves_keys_that_are_no_number_to_rows_behind_the_end) {
+  constexpr ForwardFeatures kCausal{.mask = MaskShape::right};
+  Case c = small(bf16, 64, Mask::causal_top_left());
+  c.h = 1, c.s_q = {70}, c.s_k = {90};
+  for (const bool deterministic : {false, true})
+    for (const int key : {75, 83}) {  // of both halves of 16
+      c.deterministic = deterministic;
+      SCOPED_TRACE(c.to_command() + ", NaN in key " + std::to_string(key));
+      Buffers buffers(c);
+      put_nan(buffers, 2, key, 0);
+      if (deterministic) {
+        run<config(BackwardPart::rows, Element::bf16, 64, kCausal),
+            config(BackwardPart::keys_values, Element::bf16, 64, kCausal),
+            config(BackwardPart::queries, Element::bf16, 64, kCausal)>(buffers, kHopper, 1, verify::Fence::behind);
+      } else {
+        run<rows_and_sum(Element::bf16, 64, kCausal), config(BackwardPart::together, Element::bf16, 64, kCausal),
+            config(BackwardPart::gather, Element::bf16, 64, kCausal)>(buffers, kHopper, 1, verify::Fence::behind);
+      }
+    }
 }
 
 constexpr ForwardFeatures kBias{.bias = kernels::BiasType::as_input};

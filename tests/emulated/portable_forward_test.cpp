@@ -88,6 +88,13 @@ TEST(EmulatedPortableForward, brings_what_is_no_number_to_those_who_see_it) {
   }
 }
 
+// Rows that see few keys have exact weights, however large the scores.
+TEST(EmulatedPortableForward, has_exact_weights_beside_a_value_that_is_no_number) {
+  Case c = small(f32, 64, Mask::causal_top_left());
+  c.h = 1, c.s_k = {100}, c.scale = 3, c.distribution = verify::Distribution::one_nan, c.seed = 8;
+  expect_matches_oracle<config(Element::f32, 64, 64, 16, {.mask = MaskShape::right})>(c);
+}
+
 TEST(EmulatedPortableForward, computes_in_f32_with_a_bias_and_odd_head_dims) {
   constexpr ForwardFeatures kBias{.bias = kernels::BiasType::f32};
   Case c = small(f32, 33, Mask::none());
