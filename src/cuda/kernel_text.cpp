@@ -110,11 +110,11 @@ extern "C" __global__ void __launch_bounds__(kConfig.{2}(), 1)
                      kernel, config, threads);
 }
 
-/// The kernel before looks at nothing but lengths, unless it writes zeros where a mask hides dBias, and those after
-/// only where pairs are hidden: those of many features are the same.
-ForwardFeatures features_of_part(const ForwardFeatures& features, HopperBackwardPart part) {
-  if (part == HopperBackwardPart::main || (part != HopperBackwardPart::before && features.hides())) return features;
-  return {.own_lengths = features.own_lengths};
+/// What the kernel of this part is told.
+template <class Config>
+Config config_of(const Config& c, HopperBackwardPart part) {
+  if (part == HopperBackwardPart::main) return c;
+  return part == HopperBackwardPart::before ? config_before(c) : config_after(c);
 }
 
 /// "_cluster2_pshared": what of the knobs a name tells.
@@ -180,37 +180,34 @@ extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
           c.warp_rows, c.stages, c.ctas, c.q_held, c.k_pieces, c.pairs, c.row_bytes, initializer(c.features))};
 }
 
-KernelSource kernel_source(const kernels::HopperBackwardConfig& c, HopperBackwardPart part) {
-  ForwardFeatures features = features_of_part(c.features, part);
-  // The kernels around it need not be told, and neither does one without such a bias.
-  const bool copies_bias = part == HopperBackwardPart::main && c.bias_copied();
-  const bool zeroes_dbias = part == HopperBackwardPart::before && c.stores_dbias && c.features.mask != MaskShape::none;
-  const bool dbias = zeroes_dbias || (part == HopperBackwardPart::main && c.stores_dbias);
-  if (zeroes_dbias) features.mask = c.features.mask;
-  const kernels::BiasRoute route = copies_bias ? kernels::BiasRoute::copied : kernels::BiasRoute::in_step;
+KernelSource kernel_source(const kernels::HopperBackwardConfig& config, HopperBackwardPart part) {
+  const kernels::HopperBackwardConfig c = config_of(config, part);
+  // Without a bias that can be copied a kernel need not be told how.
+  const kernels::BiasRoute route = c.bias_copied() ? kernels::BiasRoute::copied : kernels::BiasRoute::in_step;
   return hopper_backward_source(
       fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
                   c.pipeline == kernels::BackwardPipeline::ahead ? "_ahead" : "", c.ordered ? "_ordered" : "",
-                  c.in_parts ? "_in_parts" : "", copies_bias ? "_copied" : "", dbias ? "_dbias" : "", suffix(features)),
+                  c.in_parts ? "_in_parts" : "", c.bias_copied() ? "_copied" : "", c.stores_dbias ? "_dbias" : "",
+                  suffix(c.features)),
       "hopper_backward",
       fmt::format(
           "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
           "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .bias_route = BiasRoute::{}, .stores_dbias = {}, "
           ".features = {}}};\n",
           text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts,
-          text(kBiasRoutes, route), dbias, initializer(features)),
-      part, dbias);
+          text(kBiasRoutes, route), c.stores_dbias, initializer(c.features)),
+      part, c.stores_dbias);
 }
 
-KernelSource kernel_source(const kernels::HopperWideBackwardConfig& c, HopperBackwardPart part) {
-  const ForwardFeatures features = features_of_part(c.features, part);
+KernelSource kernel_source(const kernels::HopperWideBackwardConfig& config, HopperBackwardPart part) {
+  const kernels::HopperWideBackwardConfig c = config_of(config, part);
   return hopper_backward_source(
       fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK, c.q_ring,
-                  c.o_ring, c.owned_dq ? "_keys" : "", c.in_parts ? "_in_parts" : "", suffix(features)),
+                  c.o_ring, c.owned_dq ? "_keys" : "", c.in_parts ? "_in_parts" : "", suffix(c.features)),
       "hopper_backward_wide",
       fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .q_ring = {}, "
                   ".o_ring = {}, .owned_dq = {}, .in_parts = {},\n    .features = {}}};\n",
-                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.owned_dq, c.in_parts, initializer(features)),
+                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.owned_dq, c.in_parts, initializer(c.features)),
       part);
 }
 

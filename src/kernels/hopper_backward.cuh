@@ -137,7 +137,7 @@ HEED_DEVICE void add_dq(const TensorMap* map_dbias, const BackwardParams& p, con
       if (number % 2 != parity) continue;
       if constexpr (C.stores_dbias) store_ds<C>(map_dbias, p, bar, slot, step, base, parity, number >> 1 & 1);
       const i64 at = step.head * blocks_of_head + row_block + step.block;
-      // All tiles before this one have the block, too, and come before.
+      // All tiles from the one that goes first to this one have the block.
       if (C.ordered) wait_for_turn(p.turns + 2 * at, tile);
 #pragma unroll
       for (u32 w = 0; w < 2; ++w) {
@@ -150,7 +150,7 @@ HEED_DEVICE void add_dq(const TensorMap* map_dbias, const BackwardParams& p, con
       mbarrier_arrive(bar.dq_empty);
       tma_store_wait_read<0>();
       mbarrier_arrive(bar.dq_empty + 8);
-      if (C.ordered) give_turn_away(p.turns + 2 * at, tile);
+      if (C.ordered) give_turn_away(p.turns + 2 * at, C.last_tile_first() ? tile - 1 : tile + 1);
     }
   }
   tma_store_wait<0>();

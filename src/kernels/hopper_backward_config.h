@@ -35,6 +35,8 @@ struct HopperBackwardConfig {
   static constexpr int q_stages() { return kStages; }
   static constexpr int o_stages() { return kStages; }
 
+  /// Tiles of keys add to a block of dQ from the last one that has it to the first, and not the other way round.
+  constexpr bool last_tile_first() const { return ordered && features.mask == MaskShape::window; }
   constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
 
   constexpr int threads() const { return 128 * (kWarpgroups + 1); }
@@ -76,7 +78,6 @@ struct HopperBackwardConfig {
     if (dq_chunks() % 2 != 0 || dq_chunks() < 4)
       return "dK and dV leave through the memory of dQ, in panels of 2 KB: for d = 64 a block has 64, 96 or 128 "
              "queries";
-    if (ordered && features.mask == MaskShape::window) return "tiles under a window meet in no fixed order";
     if (stores_dbias && (!bias_copied() || features.own_lengths || features.bit_masks() || features.soft_cap))
       return "dBias leaves with its block where the bias is copied, beside neither lengths nor bit masks nor a soft "
              "cap";
@@ -130,6 +131,7 @@ struct HopperWideBackwardConfig {
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
   static constexpr bool ordered = false;                             ///< as above
+  static constexpr bool last_tile_first() { return false; }          ///< as above
 
   constexpr int threads() const { return 384; }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
@@ -180,5 +182,29 @@ struct HopperWideBackwardConfig {
 /// Whether the pass writes dBias by itself.
 constexpr bool stores_dbias(const HopperBackwardConfig& c) { return c.stores_dbias; }
 constexpr bool stores_dbias(const HopperWideBackwardConfig&) { return false; }
+
+/// What the kernel before the main one is told: the lengths, and a mask where that says which tile adds to a dQ first
+/// or which entries of dBias nobody else writes. Of many configurations it is the same.
+constexpr HopperBackwardConfig config_before(HopperBackwardConfig c) {
+  c.stores_dbias = c.stores_dbias && c.features.mask != MaskShape::none;
+  const MaskShape mask = c.stores_dbias || c.last_tile_first() ? c.features.mask : MaskShape::none;
+  c.features = {.mask = mask, .own_lengths = c.features.own_lengths};
+  c.bias_route = BiasRoute::in_step;
+  return c;
+}
+constexpr HopperWideBackwardConfig config_before(HopperWideBackwardConfig c) {
+  c.features = {.own_lengths = c.features.own_lengths};
+  return c;
+}
+/// What the kernels after the main one are told: all features where pairs are hidden.
+constexpr HopperBackwardConfig config_after(HopperBackwardConfig c) {
+  if (!c.features.hides()) c.features = {};
+  c.bias_route = BiasRoute::in_step, c.stores_dbias = false;
+  return c;
+}
+constexpr HopperWideBackwardConfig config_after(HopperWideBackwardConfig c) {
+  if (!c.features.hides()) c.features = {};
+  return c;
+}
 
 }  // namespace heed::kernels

@@ -116,7 +116,7 @@ HEED_DEVICE void copy_tile_biases(const BackwardParams& params, const Barriers& 
   }
 }
 
-/// Waits until the tiles before this one have added their part to a block of dQ. One thread.
+/// Waits until the tiles whose turn is before this one's have added their part to a block of dQ. One thread.
 HEED_DEVICE void wait_for_turn(const u32* turn, int tile) {
   while (load_acquire(turn) != u32(tile)) {
   }
@@ -124,10 +124,10 @@ HEED_DEVICE void wait_for_turn(const u32* turn, int tile) {
 }
 /// Gives the turn to the next tile once this thread's adds are done. That this thread has seen them is not enough: the
 /// release is what orders them before the adds of whoever takes the turn.
-HEED_DEVICE void give_turn_away(u32* turn, int tile) {
+HEED_DEVICE void give_turn_away(u32* turn, int next_tile) {
   tma_store_wait<0>();
   fence_global_for_async();
-  store_release(turn, u32(tile) + 1);
+  store_release(turn, u32(next_tile));
 }
 
 /// Rows [first, rows) of a tile of `rows` rows are not the sequence's: zeros, so that 0 * NaN is not made of them. Each math

@@ -62,6 +62,16 @@ HEED_DEVICE void zero_unseen_dbias(const BackwardParams& params, const RowBlock&
   }
 }
 
+/// The tile that adds to this block of dQ before all others.
+template <auto C>
+HEED_DEVICE u32 first_turn(const BackwardParams& params, const RowBlock& here) {
+  if constexpr (!C.last_tile_first()) return 0;
+  const Sequence q = sequence_of<C.features>(params.forward, here.batch);
+  return last_that_begins(max((q.s_k + C.kTileK - 1) / C.kTileK, 1), here.first_row / C.tile_q, [&](int tile) {
+    return query_blocks<C.features, C.tile_q>(q, tile * C.kTileK, tile * C.kTileK + C.kTileK).first;
+  });
+}
+
 template <auto C>
 HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   using T = typename TagOf<C.type>::Type;
@@ -70,7 +80,7 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   const RowBlock here = row_block_here<C>(params);
   const int lane = threadIdx.x % kLanes, row0 = threadIdx.x / kLanes;
   if (blockIdx.x == 0 && threadIdx.x == 0) *params.counter = 0;
-  if (C.ordered && threadIdx.x < 2) params.turns[2 * here.block + threadIdx.x] = 0;
+  if (C.ordered && threadIdx.x < 2) params.turns[2 * here.block + threadIdx.x] = first_turn<C>(params, here);
 
   const u16* const o = static_cast<const u16*>(p.o) + here.batch * p.o_steps.batch + here.head * p.o_steps.head;
   const u16* const d_o =

@@ -31,7 +31,7 @@ struct alignas(64) KeyTile {
   }
 };
 
-/// The last batch entry that begins at or before `place`; entries begin in rising order, the first one at 0.
+/// The last entry (of a batch, of a list of tiles) that begins at or before `place`; entries begin in rising order.
 template <class Place, class Begin>
 HEED_DEVICE int last_that_begins(int entries, Place place, const Begin& begin_of) {
   int low = 0, high = entries;
@@ -65,7 +65,7 @@ HEED_DEVICE i64 key_sum_row(const BackwardParams& p, int b) {
 
 /// Tile number t -> its keys; numbers are asked for in rising order. Under a right mask the tiles with the most queries
 /// come first within sections of heads that share the second-level cache; sequences with their own lengths are sections.
-/// Without one a head's tiles follow each other.
+/// Without one a head's tiles follow each other. In any case a tile comes behind those whose turn at dQ is before its own.
 template <auto C>
 struct KeyTileSearch {
   int batch = 0, tiles_before = 0;  // own lengths only
@@ -88,8 +88,9 @@ struct KeyTileSearch {
       }
       work.batch = batch;
       if constexpr (F.mask == MaskShape::right || C.ordered) {
-        work.tile = in / heads;
-        work.head = in - work.tile * heads;
+        const int tile = in / heads;
+        work.head = in - tile * heads;
+        work.tile = C.last_tile_first() ? (q.s_k + C.kTileK - 1) / C.kTileK - 1 - tile : tile;
       } else {
         const int of_head = (q.s_k + C.kTileK - 1) / C.kTileK;
         work.head = in / of_head;
@@ -101,8 +102,8 @@ struct KeyTileSearch {
       q = lengths_of<F>(p, 0);
       const int section = t / (params.section * params.key_tiles), before = section * params.section;
       const int in = t - before * params.key_tiles, count = min(pairs - before, params.section);
-      work.tile = in / count;
-      const int pair = before + in - work.tile * count;
+      const int tile = in / count, pair = before + in - tile * count;
+      work.tile = C.last_tile_first() ? params.key_tiles - 1 - tile : tile;
       work.batch = pair / heads;
       work.head = pair - work.batch * heads;
     }
@@ -121,11 +122,12 @@ struct KeyTileSearch {
 };
 
 /// The steps of a tile: the blocks of queries of the group's first head, then of the next. From the last block to the
-/// first where tiles add to dQ in order: under a right mask all tiles have the last block, and each follows the one
-/// before at a distance.
+/// first where tiles add to dQ from the first tile to the last: under a right mask all tiles have the last block, and
+/// each follows the one before at a distance. Under a window the last tile goes first: it begins behind the others'
+/// first blocks, and is past a block when they come to it.
 template <auto C>
 struct TileSteps {
-  static constexpr bool kDown = C.ordered;
+  static constexpr bool kDown = C.ordered && !C.last_tile_first();
   int block, head;  ///< of the current step
   int first, end;   ///< where a head begins, and the block behind its last
 

@@ -73,6 +73,7 @@ std::vector<Case> backward_problems(std::int64_t d) {
   add([](Case& c) { c.mask = Mask::causal(), c.s_q = c.s_k = {500}, c.type = bf16; });
   add([](Case& c) { c.mask = Mask::causal(), c.s_q = c.s_k = {700}, c.deterministic = true; });
   add([](Case& c) { c.deterministic = true, c.h_k = 4; });
+  add([](Case& c) { c.mask = Mask::window(150, 20), c.s_q = c.s_k = {900}, c.deterministic = true; });
   add([](Case& c) { c.mask = Mask::window(100, 20, 3), c.s_q = {470}; });
   add([](Case& c) {
     c.mode = Mode::group, c.b = 3, c.s_q = {1, 400, 65}, c.s_k = {300, 400, 7}, c.mask = Mask::causal();

@@ -67,6 +67,19 @@ TEST(HopperBackwardLines, have_owners_of_dq_for_one_order_and_for_few_keys) {
   }
 }
 
+TEST(HopperBackwardLines, have_an_order_for_dq_under_windows_without_sinks) {
+  for (const std::int64_t d : {64, 128}) {
+    const Problem plain =
+        Problem::backward().type(DataType::f16).batch(4).heads(8, 8).head_dims(d).lengths(4096, 4096).lse(true);
+    for (const Mask& mask : {Mask::window(1023, 0), Mask::window(100, 100), Mask::window(100, Mask::kUnlimited)}) {
+      const Problem ordered = Problem(plain).mask(mask).deterministic(true);
+      EXPECT_EQ(backward_line_for(ordered), backward_line_for(Problem(plain).mask(mask)));
+    }
+    const Problem with_sink = Problem(plain).mask(Mask::window(1023, 0, 4));
+    EXPECT_NE(backward_line_for(Problem(with_sink).deterministic(true)), backward_line_for(with_sink));
+  }
+}
+
 /// A tile of more columns than a head has costs more than it can save.
 TEST(HopperBackwardLines, are_those_of_the_head_dim_at_every_length) {
   for (const std::int64_t d : {64, 128, 192, 256})

@@ -239,7 +239,7 @@ TEST_F(KernelResources, backward_kernels_whose_bias_is_copied_have_what_they_nee
     for (const MaskShape mask : {MaskShape::none, MaskShape::right, MaskShape::window})
       for (const bool in_parts : {false, true}) {
         kernels::HopperBackwardConfig storing = config;
-        storing.stores_dbias = true, storing.in_parts = in_parts, storing.ordered = mask != MaskShape::window;
+        storing.stores_dbias = storing.ordered = true, storing.in_parts = in_parts;
         storing.features = {.mask = mask, .negative_scale = in_parts, .bias = kernels::BiasType::as_input};
         ASSERT_EQ(storing.impossible(), nullptr) << route.algo;
         list.push_back({kernel_source(storing, HopperBackwardPart::main), "sm_90a"});

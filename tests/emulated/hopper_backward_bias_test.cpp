@@ -170,6 +170,8 @@ TEST(EmulatedHopperBackwardBias, stores_bias_gradients_in_parts_and_in_order) {
   expect_one_order<storing(kD128Ordered, kCausal)>(c);
   c.d = c.d_v = 64;
   expect_one_order<storing(kD64Ordered, kCausal)>(c);
+  c.mask = Mask::window(60, 5);
+  expect_one_order<storing(kD64Ordered, kWindow)>(c);
 }
 
 // How the memory of dBias lies is known only when it comes.

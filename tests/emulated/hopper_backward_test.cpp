@@ -11,12 +11,14 @@ namespace heed {
 namespace {
 
 using emulated::expect_kind_matches_oracle;
+using emulated::expect_kind_without_sinks;
 using emulated::expect_matches_oracle;
 using emulated::expect_one_order;
 using emulated::kCausal;
 using emulated::small;
 using emulated::with;
 using kernels::BackwardPipeline;
+using kernels::ForwardFeatures;
 using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
 using kernels::MaskShape;
@@ -73,6 +75,10 @@ TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
   c = small(256, Mask::causal());
   c.deterministic = true;
   expect_kind_matches_oracle<with(kD256Owned, kCausal)>(c);
+  constexpr HopperBackwardConfig kD64Ordered{.d = 64, .tile_q = 128, .ordered = true};
+  c = small(64, Mask::window(90, 0));
+  c.mode = Mode::group, c.deterministic = true;
+  expect_kind_without_sinks<with(kD64Ordered, {.mask = MaskShape::window, .own_lengths = true})>(c);
 }
 
 // In tiles of which other rows or keys do not see it, too.
@@ -104,6 +110,21 @@ TEST(EmulatedHopperBackward, d128_in_order_has_the_right_gradients) {
   Case c = small(128, Mask::causal());
   c.s_k = {300}, c.deterministic = true;
   expect_one_order<with(kConfig, kCausal)>(c);
+}
+
+// Tiles begin with the last, and share no block of queries with all others.
+TEST(EmulatedHopperBackward, windows_in_order_have_the_right_gradients) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128, .ordered = true},
+      kD128{.d = 128, .tile_q = 64, .ordered = true};
+  constexpr ForwardFeatures kWindow{.mask = MaskShape::window}, kPacked{.mask = MaskShape::window, .own_lengths = true};
+  Case c = small(128, Mask::window(100, 0));
+  c.s_q = c.s_k = {600}, c.deterministic = true;
+  expect_one_order<with(kD128, kWindow)>(c);
+  c.mask = Mask::window(60, Mask::kUnlimited), c.s_q = {300};  // every tile has the first rows
+  expect_one_order<with(kD128, kWindow)>(c);
+  c = small(64, Mask::window(150, 20));
+  c.mode = Mode::group, c.b = 3, c.s_q = {500, 0, 30}, c.s_k = {520, 20, 300}, c.deterministic = true;
+  expect_one_order<with(kD64, kPacked)>(c);
 }
 
 constexpr HopperWideBackwardConfig kD192Owned{.d = 192, .owned_dq = true},
