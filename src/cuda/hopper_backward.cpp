@@ -227,7 +227,7 @@ class HopperBackward final : public CudaBackwardKernel {
     if (problem.deterministic() && !owned_dq()) {
       if (line_.choice.d() > 128) return "tiles add to dQ in any order; dq:owned has one order";
       if (features.mask == kernels::MaskShape::window && problem.mask().sink() > 0)
-        return "tiles of sink keys and of a window have no blocks of queries in common order";
+        return "tiles of sink keys and those of the window add to dQ in no fixed order";
     }
     if (problem.heads_q() == 0) return "there are no query heads";
     if (line_.only_narrow_biases && !has_narrow_bias(problem))

@@ -44,7 +44,7 @@ struct BackwardParams {
   MapSteps q_map, k_map, v_map, d_o_map, dk_map, dv_map;
   MapSteps d_bias_map;  ///< where the main kernel stores dBias, which it leaves alone where d_bias is null
   unsigned* counter;    ///< the next tile to draw; zeroed by the kernel before
-  unsigned* turns;      ///< [h, row_space / tile_q, 2] tiles that have added to a block of dQ, where order matters
+  unsigned* turns;      ///< [h, row_space / tile_q, 2] whose turn it is to add to a block of dQ, where order matters
   int row_blocks;       ///< of a batch entry's s_q rows
   int key_tiles;        ///< of a batch entry's s_k keys
   int section;          ///< heads whose Q, dO and dQ stay in the second-level cache together

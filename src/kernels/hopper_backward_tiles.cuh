@@ -76,11 +76,12 @@ struct KeyTileSearch {
     const int heads = p.heads / p.group;
     Sequence q;
     if constexpr (F.own_lengths) {
-      int in = 0;
+      int in = 0, of_head = 0;  // tiles
       while (true) {
         if (batch >= p.batch) return false;
         q = lengths_of<F>(p, batch);
-        const int tiles = (q.s_k + C.kTileK - 1) / C.kTileK * heads;
+        of_head = (q.s_k + C.kTileK - 1) / C.kTileK;
+        const int tiles = of_head * heads;
         in = t - tiles_before;
         if (in < tiles) break;
         tiles_before += tiles;
@@ -90,9 +91,8 @@ struct KeyTileSearch {
       if constexpr (F.mask == MaskShape::right || C.ordered) {
         const int tile = in / heads;
         work.head = in - tile * heads;
-        work.tile = C.last_tile_first() ? (q.s_k + C.kTileK - 1) / C.kTileK - 1 - tile : tile;
+        work.tile = C.last_tile_first() ? of_head - 1 - tile : tile;
       } else {
-        const int of_head = (q.s_k + C.kTileK - 1) / C.kTileK;
         work.head = in / of_head;
         work.tile = in - work.head * of_head;
       }

@@ -8,8 +8,8 @@
 
 namespace heed::kernels {
 
-/// True in the whole warp when x holds something that is no number: perhaps 0 * NaN of a hidden pair, or
-/// NaN of a key that only rows behind the sequence's end see.
+/// True in the whole warp when x holds something that is no number: perhaps 0 * NaN of a hidden pair, or NaN of a key
+/// that only rows behind the sequence's end see.
 template <int R>
 HEED_DEVICE bool holds_no_number(const float (&x)[R]) {
   float zero[2] = {0.0f, 0.0f};
