@@ -38,8 +38,8 @@ constexpr Set<Feature> kAllFeatures{Feature::lse,   Feature::bias,       Feature
                                     Feature::dsink};
 constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink, Feature::d_lse, Feature::dsink};
 
-/// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros. dQ is summed in f32 whatever
-/// dq_accumulation allows.
+/// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros. dQ is summed in
+/// what dq_accumulation says, unless its rows have owners.
 constexpr BackwardSignature signature(std::int64_t d) {
   return {.types = {DataType::f16, DataType::bf16},
           .output_types = {DataType::f16, DataType::bf16},
@@ -306,7 +306,8 @@ class HopperBackward final : public CudaBackwardKernel {
   HopperBackwardTiles tiles(const Problem& problem, const Config& config, int multiprocessors) const {
     const int told = line_.choice.parts;
     return {config.tile_q, config.kTileK, config.d,
-            told > 0 ? told : parts_of(problem, config.kTileK, config.d, multiprocessors), config.owned_dq};
+            told > 0 ? told : parts_of(problem, config.kTileK, config.d, multiprocessors),
+            config.owned_dq ? 0 : config.sum_bytes()};
   }
 
   BackwardWorkspace workspace(const Problem& problem) const override {
@@ -412,11 +413,12 @@ std::int64_t HopperBackwardTiles::key_tiles(const Problem& problem) const {
 BackwardWorkspace HopperBackwardTiles::workspace(const Problem& problem) const {
   const std::int64_t blocks = row_blocks(problem);
   return divide_workspace(
-      problem, {.row_space = blocks * tile_q,
-                .dq_sum_floats = owned_dq ? 0 : problem.heads_q() * blocks * tile_q * d,
-                .turns = kCounterWords + (problem.deterministic() && !owned_dq ? 2 * problem.heads_q() * blocks : 0),
-                .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d,
-                .row_parts = false});
+      problem,
+      {.row_space = blocks * tile_q,
+       .dq_sum_floats = problem.heads_q() * blocks * tile_q * d * sum_bytes / 4,
+       .turns = kCounterWords + (problem.deterministic() && sum_bytes > 0 ? 2 * problem.heads_q() * blocks : 0),
+       .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d,
+       .row_parts = false});
 }
 void HopperBackwardTiles::schedule(const Problem& problem, kernels::BackwardParams& p) const {
   p.counter = p.turns;

@@ -10,7 +10,7 @@ namespace heed::cuda {
 /// the parts of a group of heads, and whether dQ is made by owners of its rows.
 struct HopperBackwardTiles {
   int tile_q, tile_k, d, parts;
-  bool owned_dq = false;
+  int sum_bytes = 4;  ///< of an element of dQ's sum; 0: its rows have owners
 
   /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
   std::int64_t row_blocks(const Problem& problem) const;

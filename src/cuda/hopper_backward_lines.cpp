@@ -145,6 +145,7 @@ HopperBackwardChoice hopper_backward_choice(const HopperBackwardLine& line, cons
         config.features = features_of(problem);
         config.features.sink = false;  // the LSE has it
         if constexpr (requires { config.ordered = true; }) config.ordered = problem.deterministic();
+        config.dq_in_16_bits = problem.accumulate() != DataType::f32 && !config.owned_dq;
       },
       choice.config);
   if (auto* const narrow = std::get_if<HopperBackwardConfig>(&choice.config))

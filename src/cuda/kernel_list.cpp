@@ -108,6 +108,7 @@ std::vector<Problem> everything_backward() {
   const std::vector<Problem> plain = training(Problem::backward());
   std::vector<Problem> list = plain;
   add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0)); });
+  add_changed(list, plain, [](Problem p) { return p.accumulate(p.type()); });
   add_changed(list, plain, [](Problem p) { return p.mask(Mask::window(1024, 0, 4)); });
   add_changed(list, plain, [](Problem p) { return p.sink(true); });
   add_changed(list, plain, [](Problem p) { return p.soft_cap(30); });

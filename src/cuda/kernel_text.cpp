@@ -185,16 +185,17 @@ KernelSource kernel_source(const kernels::HopperBackwardConfig& config, HopperBa
   // Without a bias that can be copied a kernel need not be told how.
   const kernels::BiasRoute route = c.bias_copied() ? kernels::BiasRoute::copied : kernels::BiasRoute::in_step;
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+      fmt::format("hopper_bwd_{}_d{}_{}x{}{}{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
                   c.pipeline == kernels::BackwardPipeline::ahead ? "_ahead" : "", c.ordered ? "_ordered" : "",
-                  c.in_parts ? "_in_parts" : "", c.bias_copied() ? "_copied" : "", c.stores_dbias ? "_dbias" : "",
-                  suffix(c.features)),
+                  c.in_parts ? "_in_parts" : "", c.dq_in_16_bits ? "_sum16" : "", c.bias_copied() ? "_copied" : "",
+                  c.stores_dbias ? "_dbias" : "", suffix(c.features)),
       "hopper_backward",
       fmt::format(
           "constexpr HopperBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .tile_q = {}, .pipeline = "
-          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .bias_route = BiasRoute::{}, .stores_dbias = {}, "
+          "BackwardPipeline::{}, .ordered = {}, .in_parts = {},\n    .dq_in_16_bits = {}, .bias_route = BiasRoute::{}, "
+          ".stores_dbias = {}, "
           ".features = {}}};\n",
-          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts,
+          text(kElements, c.type), c.d, c.tile_q, text(kPipelines, c.pipeline), c.ordered, c.in_parts, c.dq_in_16_bits,
           text(kBiasRoutes, route), c.stores_dbias, initializer(c.features)),
       part, c.stores_dbias);
 }
@@ -202,12 +203,14 @@ KernelSource kernel_source(const kernels::HopperBackwardConfig& config, HopperBa
 KernelSource kernel_source(const kernels::HopperWideBackwardConfig& config, HopperBackwardPart part) {
   const kernels::HopperWideBackwardConfig c = config_of(config, part);
   return hopper_backward_source(
-      fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK, c.q_ring,
-                  c.o_ring, c.owned_dq ? "_keys" : "", c.in_parts ? "_in_parts" : "", suffix(c.features)),
+      fmt::format("hopper_bwd_{}_d{}_{}x{}_rings{}{}{}{}{}{}", text(kElements, c.type), c.d, c.tile_q, c.kTileK,
+                  c.q_ring, c.o_ring, c.owned_dq ? "_keys" : "", c.in_parts ? "_in_parts" : "",
+                  c.dq_in_16_bits ? "_sum16" : "", suffix(c.features)),
       "hopper_backward_wide",
       fmt::format("constexpr HopperWideBackwardConfig kConfig{{\n    .type = Element::{}, .d = {}, .q_ring = {}, "
-                  ".o_ring = {}, .owned_dq = {}, .in_parts = {},\n    .features = {}}};\n",
-                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.owned_dq, c.in_parts, initializer(c.features)),
+                  ".o_ring = {}, .owned_dq = {}, .in_parts = {},\n    .dq_in_16_bits = {}, .features = {}}};\n",
+                  text(kElements, c.type), c.d, c.q_ring, c.o_ring, c.owned_dq, c.in_parts, c.dq_in_16_bits,
+                  initializer(c.features)),
       part);
 }
 

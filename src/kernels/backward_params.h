@@ -35,7 +35,8 @@ struct BackwardParams {
   // Workspace. Row i of sequence b has the place row_start(b) + i of a head's `row_space` places.
   float* row_lse;  ///< [h, row_space] in log2 units; +inf where a row has no probability
   float* row_dot;  ///< [h, row_space] D
-  float* dq_sum;   ///< [h, row_space, d] the sum of dQ in f32 where several blocks add to it, in the kernels' own order
+  void* dq_sum;    ///< [h, row_space, d] the sum of dQ where several blocks add to it, in the kernels' own order and in
+                   ///< f32 or its own type
   float* row_part;  ///< [2, h, row_space] what each row adds to d_slopes and d_sink
   long long row_space;
   float* d_bias_part;  ///< [d_bias_parts, tiles of dBias], each in the order of its kernel's threads

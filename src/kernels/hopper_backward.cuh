@@ -142,8 +142,7 @@ HEED_DEVICE void add_dq(const TensorMap* map_dbias, const BackwardParams& p, con
 #pragma unroll
       for (u32 w = 0; w < 2; ++w) {
         mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
-        bulk_add(p.dq_sum + at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half() * 4,
-                 keep);
+        add_staged_dq<C>(p, at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half(), keep);
         tma_store_commit();
       }
       tma_store_wait_read<1>();
@@ -327,13 +326,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   };
   auto hand_over_dq = [&](u32 stage) __attribute__((always_inline)) {
     mbarrier_wait(bar.dq_empty + 8 * w, stage ^ 1);
-
-    const u32 to = dq_stage() + my_lane() * 16;
-#pragma unroll
-    for (int j = 0; j < C.dq_chunks(); ++j) {
-      const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-      store_shared(to + j * 512, four);
-    }
+    stage_dq<C, T>(dq, base + C.dq_at() + staged_dq_at<C>(w, warp) + my_lane() * 16, p.scale);
     fence_shared_for_async();
     __syncwarp();
     arrive(bar.dq_full + 16 * stage + 8 * w);

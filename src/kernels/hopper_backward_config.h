@@ -22,8 +22,9 @@ struct HopperBackwardConfig {
   int d = 128;      ///< head dim of all tiles, 64 or 128: a problem's d and d_v may be smaller
   int tile_q = 64;  ///< queries of a block
   BackwardPipeline pipeline = BackwardPipeline::in_step;
-  bool ordered = false;   ///< blocks of keys add to a dQ one after the other: the same bits in every run
-  bool in_parts = false;  ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
+  bool ordered = false;        ///< blocks of keys add to a dQ one after the other: the same bits in every run
+  bool in_parts = false;       ///< the heads of a group are divided among thread blocks: dK and dV leave as sums in f32
+  bool dq_in_16_bits = false;  ///< dQ is summed up in its own type, instead of f32
   BiasRoute bias_route = BiasRoute::in_step;
   bool stores_dbias = false;  ///< no two scores share an entry of the bias: dS is dBias, and leaves with its block
   ForwardFeatures features = {};
@@ -46,9 +47,11 @@ struct HopperBackwardConfig {
   /// Each warpgroup multiplies half of the rows of dQ (d = 64) or of its columns (d = 128). Where the rows are not 64,
   /// it is dQ^T = K^T dS^T: 64 columns by any number of rows.
   constexpr bool transposed_dq() const { return (d == 64 ? tile_q / 2 : tile_q) != 64; }
-  constexpr int dq_registers() const { return tile_q * d / 256; }  ///< of a thread
-  constexpr int dq_chunks() const { return dq_registers() / 4; }   ///< of 16 bytes
-  constexpr int dq_half() const { return tile_q * d / 2; }         ///< floats of one warpgroup
+  constexpr int dq_registers() const { return tile_q * d / 256; }                 ///< of a thread
+  constexpr int dq_chunks() const { return dq_registers() / 4; }                  ///< of 16 bytes, in f32
+  constexpr int dq_half() const { return tile_q * d / 2; }                        ///< elements of one warpgroup
+  constexpr int sum_bytes() const { return dq_in_16_bits ? 2 : 4; }               ///< of an element of dQ's sum
+  constexpr int sum_chunks() const { return dq_registers() * sum_bytes() / 16; }  ///< what a thread adds, in 16 bytes
 
   // Shared memory, from its beginning. Tiles are stored as panels of 64 columns = 128 bytes.
   constexpr int panels() const { return d / 64; }
@@ -127,6 +130,7 @@ struct HopperWideBackwardConfig {
   int o_ring = d == 256 ? 1 : 2;  ///< and of dO with its D
   bool owned_dq = false;          ///< dQ comes from owners of its rows, as queries() tells: the same bits in every run
   bool in_parts = false;          ///< as above
+  bool dq_in_16_bits = false;     ///< as above; owned rows have no such sum
   ForwardFeatures features = {};
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
@@ -143,6 +147,8 @@ struct HopperWideBackwardConfig {
   static constexpr int kPanelChunks = 8;  ///< of 16 bytes: a thread's part of a panel in f32
   /// Of a thread's staging memory.
   constexpr int dq_chunks() const { return owned_dq ? kPanelChunks / 2 : kPanelChunks; }
+  constexpr int sum_bytes() const { return dq_in_16_bits ? 2 : 4; }            ///< as above
+  constexpr int sum_chunks() const { return kPanelChunks * sum_bytes() / 4; }  ///< of a panel
   constexpr int adders() const { return owned_dq ? 0 : 2; }  ///< threads that add dQ, one for each warpgroup
   static constexpr bool bias_copied() { return false; }      ///< there is none
   constexpr int q_stages() const { return q_ring; }
@@ -172,6 +178,7 @@ struct HopperWideBackwardConfig {
     if (type == Element::f32) return "wgmma multiplies f16 and bf16";
     if (d != 192 && d != 256) return "d is 192 or 256";
     if (q_ring < 1 || q_ring > 2 || o_ring < 1 || o_ring > 2) return "rings of Q and dO have one stage or two";
+    if (owned_dq && dq_in_16_bits) return "rows of dQ that have owners are not summed up in memory";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
     return nullptr;
   }

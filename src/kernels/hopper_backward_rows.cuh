@@ -1,7 +1,7 @@
 // Before and after the Hopper backward kernel, one thread block for tile_q rows of one head.
 //   before: D = rowsum(dO * O) - dLSE, the LSE in log2 units, and zeros where dQ will be summed; where the main kernel
 //           stores dBias, zeros in what it never comes to
-//   after:  the sum of dQ, in the order of the accumulator's fragments -> rows of 16 bits
+//   after:  the sum of dQ, in the order of the accumulator's fragments -> rows of 16 bits, which it may have already
 #pragma once
 
 #include "hopper_backward_config.h"
@@ -97,9 +97,10 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
     }
   }
   if constexpr (!C.owned_dq) {
-    uint4* const sum = reinterpret_cast<uint4*>(params.dq_sum) + here.block * (kM * C.d / 4);
+    constexpr int kChunks = kM * C.d * C.sum_bytes() / 16;
+    uint4* const sum = static_cast<uint4*>(params.dq_sum) + here.block * kChunks;
 #pragma unroll
-    for (int i = 0; i < kM * C.d / 4 / kRowThreads; ++i) sum[i * kRowThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+    for (int i = 0; i < kChunks / kRowThreads; ++i) sum[i * kRowThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
   }
   if constexpr (stores_dbias(C) && C.features.mask != MaskShape::none)
     if (params.d_bias) zero_unseen_dbias<C>(params, here);
@@ -127,6 +128,20 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   }
 }
 
+/// Of all elements in 16 bytes of the sum of dQ.
+template <auto C, class T>
+HEED_DEVICE float sum_of_chunk(const uint4& x) {
+  if constexpr (C.dq_in_16_bits) {
+    const u32 words[4] = {x.x, x.y, x.z, x.w};
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum += to_float<T>(u16(words[i])) + to_float<T>(u16(words[i] >> 16));
+    return sum;
+  } else {
+    return __uint_as_float(x.x) + __uint_as_float(x.y) + __uint_as_float(x.z) + __uint_as_float(x.w);
+  }
+}
+
 template <auto C>
 HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
   using T = typename TagOf<C.type>::Type;
@@ -135,15 +150,15 @@ HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
   const ForwardParams& p = params.forward;
   const RowBlock here = row_block_here<C>(params);
   if (here.rows <= 0) return;
-  constexpr int kChunks = kM * C.d / 4 / kRowThreads;
-  const float4* const sum = reinterpret_cast<const float4*>(params.dq_sum) + here.block * (kM * C.d / 4);
-  float4 four[kChunks];
+  constexpr int kChunks = kM * C.d * C.sum_bytes() / 16 / kRowThreads;
+  const uint4* const sum = static_cast<const uint4*>(params.dq_sum) + here.block * (kChunks * kRowThreads);
+  uint4 chunks[kChunks];
 #pragma unroll
-  for (int i = 0; i < kChunks; ++i) four[i] = sum[i * kRowThreads + threadIdx.x];
+  for (int i = 0; i < kChunks; ++i) chunks[i] = sum[i * kRowThreads + threadIdx.x];
   if constexpr (C.features.hides()) {
     float zero = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) zero = __fmaf_rn(four[i].x + four[i].y + four[i].z + four[i].w, 0.0f, zero);
+    for (int i = 0; i < kChunks; ++i) zero = __fmaf_rn(sum_of_chunk<C, T>(chunks[i]), 0.0f, zero);
     if (__syncthreads_or(zero != 0.0f)) {  // perhaps 0 * NaN of a hidden pair
       const int warp = threadIdx.x / 32;
       const BlockRows<C> rows{params, row_block_of<C.features, kM>(params, here.batch)};
@@ -153,11 +168,8 @@ HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
       return;
     }
   }
-#pragma unroll
-  for (int i = 0; i < kChunks; ++i) {
-    // Chunk number -> lane, chunk of the thread, warp: as the main kernel stored them.
-    const int at = i * kRowThreads + threadIdx.x, lane = at % 32, j = at / 32 % C.dq_chunks(), part = at / 32 / C.dq_chunks();
-    const u32 a = pack<T>(four[i].x * p.scale, four[i].y * p.scale), b = pack<T>(four[i].z * p.scale, four[i].w * p.scale);
+  // Elements 4 * j to 4 * j + 3 of a lane of the main kernel, of its warp `part`, two and two.
+  const auto place = [&](int lane, int j, int part, u32 a, u32 b) {
     if constexpr (C.transposed_dq()) {  // neighbours are two rows of dQ; the second pair is 8 columns on
       const int row = (C.d == 64 ? part / 4 * (kM / 2) : 0) + j * 8 + lane % 4 * 2;
       u16* const to = reinterpret_cast<u16*>(&words[row * kPitch]) + (C.d == 64 ? part % 4 : part) * 16 + lane / 4;
@@ -170,6 +182,19 @@ HEED_DEVICE void hopper_backward_after(const BackwardParams& params) {
       const int word = (C.d == 64 ? 0 : part / 4 * 32) + j * 4 + lane % 4;
       words[row * kPitch + word] = a;
       words[(row + 8) * kPitch + word] = b;
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    // Chunk number -> lane, chunk of the thread, warp: as the main kernel stored them.
+    const int at = i * kRowThreads + threadIdx.x, lane = at % 32, j = at / 32 % C.sum_chunks(), part = at / 32 / C.sum_chunks();
+    const uint4& x = chunks[i];
+    if constexpr (C.dq_in_16_bits) {
+      place(lane, 2 * j, part, x.x, x.y);
+      place(lane, 2 * j + 1, part, x.z, x.w);
+    } else {
+      place(lane, j, part, pack<T>(__uint_as_float(x.x) * p.scale, __uint_as_float(x.y) * p.scale),
+            pack<T>(__uint_as_float(x.z) * p.scale, __uint_as_float(x.w) * p.scale));
     }
   }
   __syncthreads();

@@ -267,4 +267,38 @@ struct BlockRows {
   }
 };
 
+/// Where a warp's part of dQ waits to be added: the warps of a warpgroup side by side, and in 16 bits in the first half of
+/// the warpgroup's memory, since the other's dK and dV leave through their own while it is added.
+template <auto C>
+HEED_DEVICE u32 staged_dq_at(u32 warpgroup, u32 warp) {
+  if constexpr (C.dq_in_16_bits) return warpgroup * (4 * C.dq_chunks() * 512) + warp * (C.sum_chunks() * 512);
+  return (warpgroup * 4 + warp) * (C.dq_chunks() * 512);
+}
+/// This thread's part of dQ -> the memory that it is added from, [chunk][lane][16 bytes] of its warp. In 16 bits it is
+/// scaled before: f16 might not hold it else, and nothing is left to do afterwards.
+template <auto C, class T, int R>
+HEED_DEVICE void stage_dq(const float (&dq)[R], u32 to, float scale) {
+#pragma unroll
+  for (int j = 0; j < C.sum_chunks(); ++j) {
+    if constexpr (C.dq_in_16_bits) {
+      u32 eight[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) eight[i] = pack<T>(dq[8 * j + 2 * i] * scale, dq[8 * j + 2 * i + 1] * scale);
+      store_shared(to + j * 512, eight);
+    } else {
+      const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
+      store_shared(to + j * 512, four);
+    }
+  }
+}
+/// Adds so many elements to the sum of dQ, from element `at` on.
+template <auto C>
+HEED_DEVICE void add_staged_dq(const BackwardParams& p, i64 at, u32 from, int elements, u64 policy) {
+  if constexpr (C.dq_in_16_bits) {
+    bulk_add<typename TagOf<C.type>::Type>(static_cast<u16*>(p.dq_sum) + at, from, elements * 2, policy);
+  } else {
+    bulk_add<f32>(static_cast<float*>(p.dq_sum) + at, from, elements * 4, policy);
+  }
+}
+
 }  // namespace heed::kernels

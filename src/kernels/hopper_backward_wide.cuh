@@ -71,7 +71,7 @@ struct WideBarriers {
 template <HopperWideBackwardConfig C>
 HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar, const volatile KeyTile* works, u32 base,
                              u32 w) {
-  constexpr int kPanelFloats = 64 * 64;
+  constexpr int kPanel = 64 * 64;  // elements
   const u64 keep = keep_in_l2();
   const i64 blocks_of_head = p.row_space / C.tile_q;
   const int panels = w == 0 ? C.dq_panels(0) : C.dq_panels(1);
@@ -88,11 +88,11 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, step.next()) {
       const i64 at = step.head * blocks_of_head + row_block + step.block;
-      float* const to = p.dq_sum + at * (C.tile_q * C.d) + 2 * w * kPanelFloats;
+      const i64 to = at * (C.tile_q * C.d) + 2 * w * kPanel;
 #pragma unroll 1
       for (int panel = 0; panel < panels; ++panel, phase ^= 1) {
         mbarrier_wait(bar.dq_full + 8 * w, phase);
-        bulk_add(to + panel * kPanelFloats, base + C.dq_at() + w * (kPanelFloats * 4), kPanelFloats * 4, keep);
+        add_staged_dq<C>(p, to + panel * kPanel, base + C.dq_at() + w * (kPanel * 4), kPanel, keep);
         tma_store_commit();
         tma_store_wait_read<0>();
         mbarrier_arrive(bar.dq_empty + 8 * w);
@@ -164,12 +164,7 @@ struct WideMath {
   __device__ __forceinline__ void hand_over_dq() {
     mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
     dq_phase ^= 1;
-    const u32 to = base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512) + lane * 16;
-#pragma unroll
-    for (int j = 0; j < C.dq_chunks(); ++j) {
-      const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-      store_shared(to + j * 512, four);
-    }
+    stage_dq<C, T>(dq, base + C.dq_at() + staged_dq_at<C>(w, warp) + lane * 16, params.forward.scale);
     fence_shared_for_async();
     __syncwarp();
     arrive(bar.dq_full + 8 * w);

@@ -55,7 +55,7 @@ __device__ __forceinline__ void portable_backward_gather(const BackwardParams& b
     const Sequence q = lengths_of<F>(p, batch);
     const int row = int(tile % p.row_tiles) * C.tile() + warp * 16;
     if (row >= q.s_q) continue;
-    const float* const from = bp.dq_sum + (head * bp.row_space + row_start(p, q, batch) + row) * kD;
+    const float* const from = static_cast<const float*>(bp.dq_sum) + (head * bp.row_space + row_start(p, q, batch) + row) * kD;
     float dq[kD / 2];  // [16, d]
 #pragma unroll
     for (int n = 0; n < kD / 16; ++n) load_sum(eighth(dq, n), from + n * kSumTile, lane);

@@ -27,8 +27,8 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
     if constexpr (C.d > 0) {
       // Its tiles are of 16 rows, the last one of a sequence, too.
       const int end = first_row + C.tile() < q.s_q ? first_row + C.tile() : (q.s_q + 15) / 16 * 16;
-      float4* const sum = reinterpret_cast<float4*>(
-          bp.dq_sum + (head * bp.row_space + row_start(p, q, batch) + first_row) * C.d);
+      float4* const sum = static_cast<float4*>(bp.dq_sum) +
+                          (head * bp.row_space + row_start(p, q, batch) + first_row) * (C.d / 4);
       if (first_row < q.s_q)
         for (int i = threadIdx.x; i < (end - first_row) * (C.d / 4); i += C.threads())
           sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);

@@ -260,7 +260,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         clear(dq);
         add_stored_product<T, Stored::by_row, kTile, kD, kTile, kDqColumnWarps>(
             dq, stored_first<Stored::by_row, kTile>(ds_at, dq_row, lane), columns_first<kD>(k_at, dq_column, lane));
-        float* const to = bp.dq_sum + place * kD + dq_column * kSumTile;
+        float* const to = static_cast<float*>(bp.dq_sum) + place * kD + dq_column * kSumTile;
 #pragma unroll
         for (int m = 0; m < kDqM; ++m) {
           if (16 * m >= rows) break;

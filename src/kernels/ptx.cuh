@@ -162,12 +162,20 @@ HEED_DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-/// Floats in shared memory are added to those in global memory, each add on its own.
-HEED_DEVICE void bulk_add(float* to, u32 from, u32 bytes, u64 policy) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 [%0], [%1], %2, %3;" ::"l"(to),
-               "r"(from), "r"(bytes), "l"(policy)
-               : "memory");
-}
+/// Elements of shared memory are added to those of global memory, each add on its own.
+#define HEED_BULK_ADD(T, TYPE)                                                                                           \
+  template <>                                                                                                          \
+  __device__ __forceinline__ void bulk_add<T>(T::Raw * to, u32 from, u32 bytes, u64 policy) {                          \
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add." TYPE " [%0], [%1], %2, %3;" \
+                 ::"l"(to), "r"(from), "r"(bytes), "l"(policy)                                                         \
+                 : "memory");                                                                                          \
+  }
+template <class T>
+HEED_DEVICE void bulk_add(typename T::Raw* to, u32 from, u32 bytes, u64 policy);
+HEED_BULK_ADD(f32, "f32")
+HEED_BULK_ADD(f16, "noftz.f16")
+HEED_BULK_ADD(bf16, "noftz.bf16")
+#undef HEED_BULK_ADD
 /// Ordinary writes to shared memory before this line are seen by TMA and wgmma after the next barrier.
 HEED_DEVICE void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -159,13 +159,11 @@ void bulk_load(std::uint32_t to, const void* from, std::size_t bytes, std::uint3
     bytes_have_come(barrier, static_cast<std::int64_t>(bytes));
   });
 }
-void bulk_add(float* to, std::uint32_t from, std::size_t bytes) {
+void bulk_add(void* to, std::uint32_t from, std::size_t bytes, std::size_t element,
+              void (*add)(void* to, const void* x)) {
   begin(Timing::fast_copies, state->stores[thread_index()].open, [=] {
-    for (std::size_t i = 0; i < bytes / 4; ++i) {
-      float x;
-      std::memcpy(&x, shared_bytes(from + static_cast<std::uint32_t>(4 * i), 4), 4);
-      to[i] += x;
-    }
+    for (std::size_t i = 0; i < bytes; i += element)
+      add(static_cast<std::byte*>(to) + i, shared_bytes(from + static_cast<std::uint32_t>(i), element));
   });
 }
 void bulk_commit() { state->stores[thread_index()].commit(); }

@@ -47,7 +47,9 @@ using Coordinates = std::array<std::int64_t, 5>;
 void tma_load(std::uint32_t to, const Map& map, std::uint32_t barrier, const Coordinates& at);
 void tma_store(const Map& map, std::uint32_t from, const Coordinates& at);
 void bulk_load(std::uint32_t to, const void* from, std::size_t bytes, std::uint32_t barrier);
-void bulk_add(float* to, std::uint32_t from, std::size_t bytes);
+/// Element by element, each of so many bytes, by `add`.
+void bulk_add(void* to, std::uint32_t from, std::size_t bytes, std::size_t element,
+              void (*add)(void* to, const void* x));
 /// Of the running thread's stores and adds.
 void bulk_commit();
 void bulk_wait(std::size_t pending_groups);

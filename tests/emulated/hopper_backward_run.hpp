@@ -95,7 +95,7 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   static_assert(C.impossible() == nullptr);
   const Problem problem = Problem::of(buffers.backward_args());
   EXPECT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
-  const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts, C.owned_dq};
+  const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts, C.owned_dq ? 0 : C.sum_bytes()};
   Workspace workspace(tiles.workspace(problem));
   verify::FencedCopies copies(fence, kFenceAlignment);
   const BackwardArgs args = copies.inputs(buffers.backward_args());
@@ -152,8 +152,8 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   if constexpr (sizeof...(Shared) > 0) run_all_shared<Shared...>(problem, args, blocks);
   const verify::Verdict verdict = verify::judge(buffers);
   EXPECT_TRUE(verdict.valid()) << verdict.to_string();
-  std::vector<std::uint32_t> sum(C.owned_dq ? 0 : static_cast<std::size_t>(problem.heads_q() * p.row_space * C.d));
-  std::memcpy(sum.data(), p.dq_sum, sum.size() * sizeof(float));
+  std::vector<std::uint32_t> sum(static_cast<std::size_t>(problem.heads_q() * p.row_space * C.d * tiles.sum_bytes / 4));
+  std::memcpy(sum.data(), p.dq_sum, sum.size() * 4);
   return sum;
 }
 template <auto C, PortableBackwardConfig... Shared>

@@ -127,6 +127,34 @@ TEST(EmulatedHopperBackward, windows_in_order_have_the_right_gradients) {
   expect_one_order<with(kD64, kPacked)>(c);
 }
 
+// The kernels around the main one know it, too.
+TEST(EmulatedHopperBackward, dq_in_16_bits_is_right) {
+  Case c = small(64, Mask::causal());
+  c.dq_in_16_bits = true;
+  constexpr HopperBackwardConfig kD64{
+      .d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead, .dq_in_16_bits = true};
+  expect_matches_oracle<with(kD64, kCausal)>(c, 2);
+  c = small(128, Mask::window(100, 0));
+  c.s_q = c.s_k = {300}, c.deterministic = true, c.dq_in_16_bits = true, c.type = f16;
+  constexpr HopperBackwardConfig kOrdered{.type = kernels::Element::f16,
+                                          .d = 128,
+                                          .tile_q = 64,
+                                          .ordered = true,
+                                          .dq_in_16_bits = true,
+                                          .features = {.mask = MaskShape::window}};
+  expect_one_order<kOrdered>(c);
+  c = small(128, Mask::none());
+  c.mode = Mode::group, c.b = 3, c.s_q = {100, 0, 30}, c.s_k = {140, 20, 200}, c.dq_in_16_bits = true;
+  constexpr HopperBackwardConfig kTransposed{.d = 128, .tile_q = 48, .dq_in_16_bits = true};
+  expect_matches_oracle<with(kTransposed, {.own_lengths = true})>(c, 2);
+  c = small(256, Mask::causal());
+  c.s_k = {170}, c.dq_in_16_bits = true;
+  constexpr HopperWideBackwardConfig kD256{.d = 256, .dq_in_16_bits = true};
+  expect_matches_oracle<with(kD256, kCausal)>(c, 2);
+  c.distribution = verify::Distribution::one_nan, c.seed = 7;  // in K
+  expect_matches_oracle<with(kD256, kCausal)>(c, 2);
+}
+
 constexpr HopperWideBackwardConfig kD192Owned{.d = 192, .owned_dq = true},
     kD256Owned{.d = 256, .o_ring = 2, .owned_dq = true};
 

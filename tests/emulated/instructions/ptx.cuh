@@ -70,7 +70,16 @@ HEED_DEVICE void tma_store_wait() {
   emulated::bulk_wait(kPending);
 }
 HEED_DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) { emulated::bulk_load(to, from, bytes, barrier); }
-HEED_DEVICE void bulk_add(float* to, u32 from, u32 bytes, u64) { emulated::bulk_add(to, from, bytes); }
+template <class T>
+HEED_DEVICE void bulk_add(typename T::Raw* to, u32 from, u32 bytes, u64) {
+  using Raw = typename T::Raw;
+  emulated::bulk_add(to, from, bytes, sizeof(Raw), [](void* sum, const void* x) {
+    Raw added;
+    std::memcpy(&added, x, sizeof(Raw));
+    Raw& in = *static_cast<Raw*>(sum);
+    in = from_float<T>(to_float<T>(in) + to_float<T>(added));
+  });
+}
 HEED_DEVICE void fence_shared_for_async() {}
 
 HEED_DEVICE u32 load_acquire(const u32* from) {
