@@ -21,7 +21,6 @@ using core::ceil_div;
 using dispatch::BackwardAlgorithm;
 using dispatch::BackwardSignature;
 using dispatch::Feature;
-using dispatch::MaskClass;
 using dispatch::MathUnit;
 using dispatch::Set;
 using dispatch::Sizes;
@@ -36,7 +35,6 @@ constexpr Set<Feature> kAllFeatures{Feature::lse,   Feature::bias,       Feature
                                     Feature::sink,  Feature::dropout,    Feature::randval,         Feature::bool_mask,
                                     Feature::d_lse, Feature::block_mask, Feature::logical_lengths, Feature::dbias,
                                     Feature::dsink};
-constexpr Set<Feature> kFewFeatures{Feature::lse, Feature::sink, Feature::d_lse, Feature::dsink};
 
 /// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros. dQ is summed in
 /// what dq_accumulation says, unless its rows have owners.
@@ -50,13 +48,6 @@ constexpr BackwardSignature signature(std::int64_t d) {
           .accumulate = dispatch::any,
           .tma = true,
           .lengths = {1, std::int64_t{1} << 28, 1}};
-}
-/// For registers that have no room left: batch mode, no mask or a causal one, nothing that changes scores.
-constexpr BackwardSignature lean(BackwardSignature s) {
-  s.modes = {Mode::batch};
-  s.masks = {MaskClass::none, MaskClass::causal};
-  s.features = kFewFeatures;
-  return s;
 }
 /// Every mask by coordinates and every length, nothing that changes scores.
 constexpr BackwardSignature masks_and_lengths(BackwardSignature s) {
@@ -107,11 +98,9 @@ constexpr int kEveryFeature = 12;
 constexpr std::int64_t kCounterWords = 16;
 
 constexpr std::array kLines{
-    line("hopper_bwd_d64", lean(signature(64)),
+    line("hopper_bwd_d64", masks_and_lengths(signature(64)),
          HopperBackwardConfig{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead},
-         "S a block ahead, dQ a block late", 0),
-    line("hopper_bwd_d64_masks", masks_and_lengths(signature(64)), HopperBackwardConfig{.d = 64, .tile_q = 128},
-         "both warpgroups in step", 2),
+         "S a block ahead, dQ a block late", 2),
     line("hopper_bwd_d64_features", signature(64),
          HopperBackwardConfig{.d = 64, .tile_q = 64, .pipeline = BackwardPipeline::ahead},
          "small blocks with room for every feature", kEveryFeature),

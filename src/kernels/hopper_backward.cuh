@@ -15,6 +15,7 @@
 #include "hopper_backward_config.h"
 #include "hopper_backward_copies.cuh"
 #include "hopper_backward_tiles.cuh"
+#include "hopper_roles.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "wgmma.cuh"
@@ -184,7 +185,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   __syncthreads();
 
   if (warpgroup == 0) {
-    fewer_registers<C.copy_registers()>();
+    begin_copying<C>();
     const u32 role = warp_uniform(threadIdx.x / 32);
     // The warp of the bias comes last. Before the others, ptxas would no longer see that one thread of each is left, and
     // keep what it knows in registers of its warp.
@@ -202,7 +203,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     return;
   }
 
-  more_registers<C.math_registers()>();
+  begin_computing<C>();
   const u32 w = warpgroup - 1, lane = threadIdx.x % 32, warp = warp_uniform(threadIdx.x / 32 % 4);
   constexpr u32 kQPanel = kM * 128, kKPanel = kN * 128;
   const u32 half_rows = w * 64 * 128;  // bytes of 64 rows in a panel
@@ -360,7 +361,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
     // Here: a copy of an accumulator inside the pipeline would serialise it.
-    make_zeros(dk);
+    if constexpr (!kAhead) make_zeros(dk);
     make_zeros(dv);
 
     if constexpr (!kAhead) {
@@ -409,6 +410,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       wgmma_wait<0>(dv);
       // The loop is cut where nothing is in flight: were S or dP, ptxas would serialise all wgmma; were dV, it would run
       // out of registers. dQ is two blocks late: the first time a product of stale memory, and ignored.
+      make_zeros(dk);  // only here: registers are short until then
       bool real = false;
 #pragma unroll 1
       for (int left = steps - 1; left > 0; --left) {

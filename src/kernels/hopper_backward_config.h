@@ -41,8 +41,12 @@ struct HopperBackwardConfig {
   constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
 
   constexpr int threads() const { return 128 * (kWarpgroups + 1); }
-  constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
-  constexpr int math_registers() const { return features.own_lengths ? 232 : 240; }
+  /// Lengths of their own are looked up by copying warps: they have more registers, where the others can spare them.
+  constexpr bool busy_copies() const {
+    return features.own_lengths && !(tile_q == 128 && pipeline == BackwardPipeline::ahead);
+  }
+  constexpr int copy_registers() const { return busy_copies() ? 40 : 24; }
+  constexpr int math_registers() const { return busy_copies() ? 232 : 240; }
 
   /// Each warpgroup multiplies half of the rows of dQ (d = 64) or of its columns (d = 128). Where the rows are not 64,
   /// it is dQ^T = K^T dS^T: 64 columns by any number of rows.

@@ -10,6 +10,7 @@
 
 #include "hopper_backward_config.h"
 #include "hopper_backward_tiles.cuh"
+#include "hopper_roles.cuh"
 #include "portable_backward_features.cuh"
 #include "portable_backward_tiles.cuh"
 #include "portable_schedule.cuh"
@@ -67,7 +68,7 @@ HEED_DEVICE void hopper_backward_queries(const TensorMap& map_q, const TensorMap
   Ring<C.k_stages()> k;
   Ring<C.v_stages()> v;
   if (warpgroup == 0) {
-    fewer_registers<C.copy_registers()>();
+    begin_copying<C>();
     if (warp_uniform(threadIdx.x / 32) != 0 || !elect_one()) return;
     const u64 once = drop_from_l2(), keep = keep_in_l2();
     const auto load = [&](u32 to, u32 panel_bytes, const TensorMap* map, const MapSteps& steps, u32 barrier, int row,
@@ -98,7 +99,7 @@ HEED_DEVICE void hopper_backward_queries(const TensorMap& map_q, const TensorMap
     return;
   }
 
-  more_registers<C.math_registers()>();
+  begin_computing<C>();
   const u32 thread = threadIdx.x - 128;
   const int lane = int(thread % 32), warp = int(warp_uniform(thread / 32)), warp_row = first_row + warp * 16;
   const u32 my_rows = base + (warpgroup - 1) * (64 * 128);

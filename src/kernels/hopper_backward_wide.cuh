@@ -12,6 +12,7 @@
 #include "hopper_backward_config.h"
 #include "hopper_backward_copies.cuh"
 #include "hopper_backward_tiles.cuh"
+#include "hopper_roles.cuh"
 #include "mma.cuh"
 #include "ptx.cuh"
 #include "ring.cuh"
@@ -437,7 +438,7 @@ HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& m
   __syncthreads();
 
   if (warpgroup == 0) {
-    fewer_registers<C.copy_registers()>();
+    begin_copying<C>();
     const u32 role = warp_uniform(threadIdx.x / 32);
     if (int(role) > C.adders() || !elect_one()) return;
     if (role == 0) {
@@ -447,7 +448,7 @@ HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& m
     }
     return;
   }
-  more_registers<C.math_registers()>();
+  begin_computing<C>();
   WideMath<C> math(params, bar, works, base, warpgroup - 1);
   if (warpgroup == 1) {
     wide_weights_and_dv<C>(math, map_dv);

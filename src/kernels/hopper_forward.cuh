@@ -12,6 +12,7 @@
 #include "hopper_config.h"
 #include "hopper_copies.cuh"
 #include "hopper_products.cuh"
+#include "hopper_roles.cuh"
 #include "hopper_rows.cuh"
 #include "hopper_softmax.cuh"
 #include "hopper_tiles.cuh"
@@ -72,7 +73,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 
   if (C.specialised && warpgroup == 0) {
     // ---- the copying warp ------------------------------------------------------------------------------------------
-    fewer_registers<C.copy_registers()>();
+    begin_copying<C>();
     if constexpr (C.bias_copied()) {
       const u32 copying_warp = warp_uniform(threadIdx.x / 32);
       if (copying_warp != 0 && copying_warp <= kWgs)
@@ -208,7 +209,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   }
 
   // ---- the math warpgroups -----------------------------------------------------------------------------------------
-  if constexpr (C.specialised) more_registers<C.math_registers()>();
+  if constexpr (C.specialised) begin_computing<C>();
   const u32 w = C.specialised ? warpgroup - 1 : warpgroup, lane = threadIdx.x % 32, warp = warp_uniform((threadIdx.x / 32) % 4);
   const float c = F.changes_scores() ? 1.0f : p.scale_log2;
   const u32 my_turn = 1 + w, next_turn = 1 + (w + 1 == kWgs ? 0 : w + 1), together = 1 + kWgs + w;
