@@ -124,12 +124,20 @@ constexpr std::array kLines{
          "dK and dV by owners of keys, dQ by owners of its rows", 2),
 };
 
-/// Heads that are in flight together where tiles add to dQ in order: neighbours of one head should start apart, and the
-/// second-level cache hold what they share. Fitted: docs/kernels/log.md, "Backward".
-std::int64_t heads_in_order(bool right, std::int64_t key_tiles) {
-  if (right) return 66;
-  constexpr std::int64_t kFew = 8, kTiles = 300, kEachMore = 16;
-  return ceil_div(kTiles + std::max<std::int64_t>(key_tiles - kFew, 0) * kEachMore, key_tiles);
+/// Heads that are in flight together where tiles add to dQ in order: neighbours of one head should start apart, the
+/// more so the larger a block of queries, and the second-level cache hold what they share. Under a window a tile
+/// follows the one before by itself. Fitted: docs/kernels/log.md, "Tickets drawn late".
+std::int64_t heads_in_order(kernels::MaskShape mask, std::int64_t d, std::int64_t key_tiles) {
+  const bool narrow = d <= 64;  // 128 queries to a block, not 64
+  switch (mask) {
+    case kernels::MaskShape::none:
+      return std::clamp<std::int64_t>(ceil_div(512, key_tiles), 4, 64);
+    case kernels::MaskShape::right:
+      return std::clamp<std::int64_t>(ceil_div(narrow ? 1024 : 512, key_tiles), key_tiles > 64 ? 16 : 32, 64);
+    case kernels::MaskShape::window:
+      return narrow ? 16 : 8;
+  }
+  return 1;
 }
 /// Of `all` heads, those whose rows of dQ are at work together under a right mask, where rows have owners: some 400
 /// tiles.
@@ -139,10 +147,10 @@ std::int64_t heads_of_queries(std::int64_t all, std::int64_t row_tiles) {
 }
 /// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles
 /// of a head should be at work at the same time, which read the same Q and dO and add to the same dQ; wide rows fill
-/// the second-level cache earlier.
+/// the second-level cache earlier, those of long sequences earliest.
 std::int64_t heads_under_right_mask(std::int64_t d, std::int64_t key_tiles) {
-  return d <= 128 ? std::clamp<std::int64_t>(ceil_div(700, key_tiles), 16, 40)
-                  : std::clamp<std::int64_t>(ceil_div(200, key_tiles), 8, 16);
+  if (d <= 128) return std::clamp<std::int64_t>(ceil_div(700, key_tiles), 16, 40);
+  return key_tiles > 64 ? 4 : std::clamp<std::int64_t>(ceil_div(200, key_tiles), 8, 16);
 }
 /// `told`: how many tiles a section has, if not 0. `all`: heads of all batch entries; each part of a group is one.
 std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& features, std::int64_t all,
@@ -151,7 +159,8 @@ std::int64_t section_of(const Problem& problem, const kernels::ForwardFeatures& 
   key_tiles = std::max<std::int64_t>(key_tiles, 1);
   if (told > 0) return std::clamp<std::int64_t>(ceil_div(told, key_tiles), 1, all);
   const std::int64_t d = std::max(problem.d(), problem.d_v());
-  if (problem.deterministic() && d <= 128) return std::clamp<std::int64_t>(heads_in_order(right, key_tiles), 1, all);
+  if (problem.deterministic() && d <= 128)
+    return std::clamp<std::int64_t>(heads_in_order(features.mask, d, key_tiles), 1, all);
   if (!right) return 1;
   // Sections of one size: in a small last one the longest tiles would come too late.
   return core::even_part(all, heads_under_right_mask(d, key_tiles));

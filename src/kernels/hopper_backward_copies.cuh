@@ -54,8 +54,15 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     const int key_head = C.in_parts ? work.head / p.parts : work.head;
     u32 ticket = 0;
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
+    int left = (work.end_block - work.first_block) * p.forward.group;
+    // Where tiles differ or wait for each other, the next one is drawn beside the last loads of this one. Any sooner, and
+    // who is at a long tile would hold one that others could begin, or wait for.
+    constexpr bool kAlike = !C.ordered && C.features.mask == MaskShape::none && !C.features.own_lengths;
+    auto draw_if = [&](bool now) __attribute__((always_inline)) {
+      if (now) ticket = atomicAdd(p.counter, 1u);
+    };
     if (!done) {
-      ticket = atomicAdd(p.counter, 1u);  // looked at only after this tile's loads are out
+      draw_if(kAlike || left == 1);
       load_q(step.block, step.head);
       mbarrier_wait(bar.v_empty, phase ^ 1);
       mbarrier_arrive_expect(bar.v_full, C.k_bytes());
@@ -72,10 +79,10 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     }
     mbarrier_arrive_expect(bar.k_full, C.k_bytes());
     load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, key_head, p.k_map, C.kTileK * 128, once);
-    const int steps = (work.end_block - work.first_block) * p.forward.group;
 #pragma unroll 1
-    for (int i = 1; i < steps; ++i) {
+    for (--left; left > 0; --left) {
       step.next();
+      draw_if(!kAlike && left == 1);
       load_q(step.block, step.head);
       load_o(step.block, step.head);
     }

@@ -168,11 +168,16 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
           v.next();
         };
 
+        // Where tiles differ, the next one is drawn beside the last copy of this one. Any sooner, and who is at a long tile
+        // would hold one that others could begin.
+        constexpr bool kAlike = F.mask == MaskShape::none && !F.own_lengths && !F.blocks;
+        auto draw = [&]() __attribute__((always_inline)) {
+          if (C.persistence == Persistence::dynamic) ticket = atomicAdd(p.counter, 1u);
+        };
         if (!found) {
           load_q();
         } else {
-          // Drawn before this tile's copies, looked at after them.
-          if (C.persistence == Persistence::dynamic) ticket = atomicAdd(p.counter, 1u);
+          if (kAlike) draw();
           const KeyBlocks blocks =
               blocks_of<C>(sequence, work.row_tile * C.tile_rows(), (work.row_tile + 1) * C.tile_rows());
           int n = first_block<C>(p, blocks, work, sequence);
@@ -189,6 +194,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
             load_k(next);
             load_v(n);
           }
+          if (!kAlike) draw();
           load_v(n);
         }
       }
