@@ -2,6 +2,8 @@
 
 #include "core/backward_args.hpp"
 
+#include <mutex>
+
 namespace heed::cuda {
 
 std::vector<Plan::Stage> CudaBackwardKernel::stages(const Problem& problem, int) const {
@@ -25,6 +27,7 @@ std::unique_ptr<const dispatch::Prepared> CudaBackwardKernel::prepare(const Prob
 void CudaBackwardKernel::run(const dispatch::BackwardCall& call) const {
   const int device = device_of(call.args.forward.q, core::all_views(call.args), state_->device);
   const DeviceGuard guard(device);
+  const std::lock_guard together(state_->steps);
   launch(call, static_cast<const Compiled&>(*call.prepared), device);
 }
 

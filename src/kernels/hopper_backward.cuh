@@ -166,6 +166,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   static constexpr ForwardFeatures F = C.features;
   constexpr int kM = C.tile_q, kN = C.kTileK;
   constexpr bool kAhead = C.pipeline == BackwardPipeline::ahead;
+  constexpr bool kLateDk = kAhead && kM == 128;  // zeroed behind the first block: registers are short until then
   constexpr u32 kMeeting = 1;  // a named barrier of both math warpgroups
   const ForwardParams& p = params.forward;
 
@@ -361,7 +362,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
     // Here: a copy of an accumulator inside the pipeline would serialise it.
-    if constexpr (!kAhead) make_zeros(dk);
+    if constexpr (!kLateDk) make_zeros(dk);
     make_zeros(dv);
 
     if constexpr (!kAhead) {
@@ -410,7 +411,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       wgmma_wait<0>(dv);
       // The loop is cut where nothing is in flight: were S or dP, ptxas would serialise all wgmma; were dV, it would run
       // out of registers. dQ is two blocks late: the first time a product of stale memory, and ignored.
-      make_zeros(dk);  // only here: registers are short until then
+      if constexpr (kLateDk) make_zeros(dk);
       bool real = false;
 #pragma unroll 1
       for (int left = steps - 1; left > 0; --left) {

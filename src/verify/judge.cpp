@@ -23,8 +23,11 @@ namespace heed::verify {
 namespace {
 
 /// With fewer rows than this the largest error of the plain computation is a matter of luck. Where all rows of V are
-/// the same it always is: an error of the weights is then a whole step of the output's type, or none.
+/// the same it always is: an error of the weights is then a whole step of the output's type, or none. Rows that
+/// roundings move far less than others do not count: beside large sinks the head with the smallest one has all the
+/// errors.
 constexpr std::int64_t kEnoughRows = 256;
+constexpr double kFarLess = 1.0 / 16;
 
 /// Weights below the smallest normal number of f32 may be lost; dropout makes the rest up to a hundred times as large.
 /// What is lost is such a weight times a value.
@@ -53,7 +56,7 @@ struct Reference {
 
 /// Rows that see about as many keys.
 struct Bucket {
-  std::int64_t rows = 0, keys = 0;
+  std::int64_t rows = 0, keys = 0;  ///< rows: those that tell something of its errors
   double plain_error = 0, plain_lse_error = 0, largest = 0, largest_lse = 0;
   oracle::Noise noise;
 
@@ -97,6 +100,7 @@ class Judge {
     result_.rows_total = choice_.total();
     result_.has_lse = args_.lse.given();
     for (const Row& row : rows_) measure_plain(row);
+    for (const Row& row : rows_) count_if_it_tells(row);
     if (case_.distribution == Distribution::extreme) largest_v_ = largest_value();
     for (const Row& row : rows_) compare_o(row);
     if (args_.lse.given())
@@ -191,7 +195,6 @@ class Judge {
 
   void measure_plain(const Row& row) {
     Bucket& bucket = bucket_of(row);
-    ++bucket.rows;
     bucket.keys = std::max(bucket.keys, row.keys);
     for (std::int64_t e = 0; e < case_.d_v; ++e) {
       const double exact = reference(row, e);
@@ -208,6 +211,12 @@ class Judge {
     const oracle::Noise& noise = reference_->noise[index];
     if (std::isfinite(noise.of_weights)) bucket.noise.of_weights = std::max(bucket.noise.of_weights, noise.of_weights);
     if (std::isfinite(noise.of_logits)) bucket.noise.of_logits = std::max(bucket.noise.of_logits, noise.of_logits);
+  }
+
+  void count_if_it_tells(const Row& row) {
+    Bucket& bucket = bucket_of(row);
+    const double noise = reference_->noise[static_cast<std::size_t>(row.index)].of_weights;
+    if (noise >= kFarLess * bucket.noise.of_weights) ++bucket.rows;
   }
 
   void compare_o(const Row& row) {

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <thread>
 
 namespace heed::conformance {
 namespace {
@@ -147,6 +148,45 @@ ON_GPU(two_streams_at_once_do_not_disturb_each_other) {
     EXPECT_EQ(buffers_one.output_bytes(), expected_one) << one.to_command();
     EXPECT_EQ(buffers_two.output_bytes(), expected_two) << two.to_command();
   }
+}
+
+ON_GPU(threads_that_share_a_stream_do_not_disturb_each_others_gradients) {
+  // A run has several steps, and all runs on a stream the same workspace, which each problem divides in its own way.
+  std::vector<Case> cases(4, small());
+  for (std::size_t n = 0; n < cases.size(); ++n) {
+    Case& c = cases[n];
+    c.operation = Operation::backward;
+    c.type = bf16;
+    c.lse = c.deterministic = true;
+    c.b = 2, c.h = 8, c.h_k = 4, c.d = c.d_v = 64 * (1 + static_cast<std::int64_t>(n) % 2);
+    c.s_q = c.s_k = {300 + 200 * static_cast<std::int64_t>(n)};
+    c.mask = Mask::parse(n < 2 ? "b" : "0");
+  }
+  const DeviceBuffers shared;
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(cases.size(), 0);
+  for (std::size_t n = 0; n < cases.size(); ++n)
+    threads.emplace_back([&, n] {
+      const Buffers buffers(cases[n]);
+      DeviceBuffers device;
+      std::vector<std::byte> expected;
+      for (int turn = 0; turn < 50; ++turn) {
+        device.upload(buffers);
+        device.synchronize();
+        const BackwardArgs args = device.translated(buffers.backward_args());
+        for (int again = 0; again < 10; ++again)
+          context().backward(args, {.engine = EngineChoice::cuda, .stream = shared.stream()});
+        shared.synchronize();
+        device.download(buffers);
+        if (turn == 0) {
+          expect_right(buffers);
+          expected = buffers.output_bytes();
+        }
+        wrong[n] += buffers.output_bytes() != expected ? 1 : 0;
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(wrong, std::vector<int>(cases.size(), 0));
 }
 
 ON_GPU(the_default_stream_works_and_the_engine_is_found_by_where_q_lies) {
