@@ -36,8 +36,8 @@ constexpr Set<Feature> kAllFeatures{Feature::lse,   Feature::bias,       Feature
                                     Feature::d_lse, Feature::block_mask, Feature::logical_lengths, Feature::dbias,
                                     Feature::dsink};
 
-/// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros. dQ is summed in
-/// what dq_accumulation says, unless its rows have owners.
+/// Head dims are multiples of 8 elements = 16 bytes; the tile is filled up with zeros. dQ is summed in what
+/// dq_accumulation says, unless its rows have owners.
 constexpr BackwardSignature signature(std::int64_t d) {
   return {.types = {DataType::f16, DataType::bf16},
           .output_types = {DataType::f16, DataType::bf16},

@@ -7,7 +7,7 @@
 namespace heed::cuda {
 
 /// What the division of a pass follows from: `tile_q` rows of a block, `tile_k` keys of a tile, `d` columns of both,
-/// the parts of a group of heads, and whether dQ is made by owners of its rows.
+/// the parts of a group of heads, and what dQ is summed in.
 struct HopperBackwardTiles {
   int tile_q, tile_k, d, parts;
   int sum_bytes = 4;  ///< of an element of dQ's sum; 0: its rows have owners

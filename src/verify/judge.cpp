@@ -24,8 +24,8 @@ namespace {
 
 /// With fewer rows than this the largest error of the plain computation is a matter of luck. Where all rows of V are
 /// the same it always is: an error of the weights is then a whole step of the output's type, or none. Rows that
-/// roundings move far less than others do not count: beside large sinks the head with the smallest one has all the
-/// errors.
+/// roundings move far less than others do not count: those that see nothing, and beside large sinks all but the head
+/// with the smallest one.
 constexpr std::int64_t kEnoughRows = 256;
 constexpr double kFarLess = 1.0 / 16;
 
