@@ -46,7 +46,7 @@ struct BackwardUnit {
                      void* scratch) = nullptr;
 };
 
-/// The backward kernels of one ISA level. A unit of null functions: that level has no such one.
+/// The backward kernels of one ISA level.
 struct BackwardKernels {
   int32_t strip = 0;  ///< query rows computed side by side
   /// D of rows [first_row, first_row + rows).
@@ -54,7 +54,7 @@ struct BackwardKernels {
   /// Writes dQ of the strip that begins at first_row: the sum of `parts` parts, from dq on in steps of `part_stride`.
   void (*finish_dq)(const BackwardJob&, int64_t first_row, int32_t rows, float* dq, int64_t part_stride,
                     int32_t parts) = nullptr;
-  BackwardUnit f32 = {}, dot = {};
+  BackwardUnit unit = {};
 };
 
 extern const BackwardKernels kBackwardBaseline;

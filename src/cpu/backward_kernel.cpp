@@ -56,7 +56,6 @@ constexpr std::array kSpecs {
 /// The functions behind one line of the table.
 struct Functions {
   const BackwardKernels* level;
-  const BackwardUnit* unit;
   double gflops;  ///< of one core, roughly: ranks the kernels
 };
 
@@ -64,14 +63,14 @@ Functions functions_of(const BackwardAlgorithm& algorithm) {
   switch (*algorithm.arch.cpu_isa()) {
 #if HEED_X86
     case CpuIsa::avx2:
-      return {&kBackwardAvx2, &kBackwardAvx2.f32, 60};
+      return {&kBackwardAvx2, 60};
     case CpuIsa::avx512:
-      return {&kBackwardAvx512, &kBackwardAvx512.f32, 100};
+      return {&kBackwardAvx512, 100};
     case CpuIsa::avx512bf16:
-      return {&kBackwardAvx512Bf16, &kBackwardAvx512Bf16.dot, 170};
+      return {&kBackwardAvx512Bf16, 170};
 #endif
     default:
-      return {&kBackwardBaseline, &kBackwardBaseline.f32, 15};
+      return {&kBackwardBaseline, 15};
   }
 }
 
@@ -152,7 +151,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     layout.scratch = layout.dq + align_up(static_cast<std::size_t>(layout.columns * problem.heads_q() *
                                                                    layout.most_strips * layout.strip_floats) *
                                           sizeof(float));
-    layout.score_sums = align_up(functions_.unit->scratch_bytes(d, d_v));
+    layout.score_sums = align_up(functions_.level->unit.scratch_bytes(d, d_v));
     layout.scratch_stride = layout.score_sums;
     if (problem.dbias() || problem.dslopes())
       layout.scratch_stride += static_cast<std::size_t>(kBackwardChunk * strip) * sizeof(double);
@@ -192,7 +191,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       }
       if (problem_.dbias() || problem_.dslopes())
         write_bias_and_slope_gradients(call_, jobs_,
-                                       {.unit = kernel_.functions_.unit,
+                                       {.unit = &kernel_.functions_.level->unit,
                                         .strip = strip(),
                                         .scratch = [this](int worker) { return scratch(worker); },
                                         .sums = [this](int worker) { return score_sums(worker); }});
@@ -234,7 +233,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       const core::Sequence sequence = jobs_.sequences()[b];
       const std::int64_t chunks = ceil_div(sequence.s_k, kBackwardChunk), all = columns(sequence.s_k);
       if (column >= all) return;
-      const BackwardUnit& unit = *kernel_.functions_.unit;
+      const BackwardUnit& unit = kernel_.functions_.level->unit;
       const std::int64_t group = problem_.heads_q() / problem_.heads_k();
       const std::int64_t from = column * chunks / all, to = (column + 1) * chunks / all;
       for (std::int64_t chunk = from; chunk < to; ++chunk) {

@@ -21,8 +21,7 @@ const BackwardKernels kBackwardAvx2 = {
     .strip = avx2::kStrip,
     .delta = avx2::delta,
     .finish_dq = avx2::finish_dq,
-    .f32 = {avx2::Backward<false>::scratch_bytes, avx2::Backward<false>::begin, avx2::Backward<false>::add,
-            avx2::Backward<false>::end, avx2::Backward<false>::take_keys, avx2::Backward<false>::add_scores},
+    .unit = avx2::Backward<avx2::F32Unit>::functions(),
 };
 
 }  // namespace heed::cpu

@@ -21,8 +21,7 @@ const BackwardKernels kBackwardAvx512 = {
     .strip = avx512::kStrip,
     .delta = avx512::delta,
     .finish_dq = avx512::finish_dq,
-    .f32 = {avx512::Backward<false>::scratch_bytes, avx512::Backward<false>::begin, avx512::Backward<false>::add,
-            avx512::Backward<false>::end, avx512::Backward<false>::take_keys, avx512::Backward<false>::add_scores},
+    .unit = avx512::Backward<avx512::F32Unit>::functions(),
 };
 
 }  // namespace heed::cpu

@@ -21,9 +21,7 @@ const BackwardKernels kBackwardAvx512Bf16 = {
     .strip = avx512bf16::kStrip,
     .delta = avx512bf16::delta,
     .finish_dq = avx512bf16::finish_dq,
-    .dot = {avx512bf16::Backward<true>::scratch_bytes, avx512bf16::Backward<true>::begin,
-            avx512bf16::Backward<true>::add, avx512bf16::Backward<true>::end, avx512bf16::Backward<true>::take_keys,
-            avx512bf16::Backward<true>::add_scores},
+    .unit = avx512bf16::Backward<avx512bf16::VectorUnit<true>>::functions(),
 };
 
 }  // namespace heed::cpu

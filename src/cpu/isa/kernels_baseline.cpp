@@ -21,9 +21,7 @@ const BackwardKernels kBackwardBaseline = {
     .strip = baseline::kStrip,
     .delta = baseline::delta,
     .finish_dq = baseline::finish_dq,
-    .f32 = {baseline::Backward<false>::scratch_bytes, baseline::Backward<false>::begin, baseline::Backward<false>::add,
-            baseline::Backward<false>::end, baseline::Backward<false>::take_keys,
-            baseline::Backward<false>::add_scores},
+    .unit = baseline::Backward<baseline::F32Unit>::functions(),
 };
 
 }  // namespace heed::cpu

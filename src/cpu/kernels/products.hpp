@@ -1,8 +1,10 @@
-// The two products of attention with "queries in the lanes": both multiply broadcast words by vectors over queries.
+// The products of attention: all multiply broadcast words by vectors. Two have queries in the lanes, and the backward
+// pass one with head dims there:
 //   scores       S^T [keys][queries] = K [keys][d] Q^T [d][queries]
 //   accumulate   O^T [d_v][queries] += V^T [d_v][keys] P^T [keys][queries]
-// A word is one f32, or a pair of bf16 (Dot). 4 keys (or 4 value columns) x kVectors vectors of queries are summed in
-// registers. docs/kernels/cpu-forward.md has the arithmetic.
+//   add_outer    dV [keys][d_v] += P^T [keys][queries] dO [queries][d_v]
+// A word is one f32, or a pair of bf16 (Dot). 4 rows of words x kVectors vectors are summed in registers.
+// docs/kernels/cpu-forward.md has the arithmetic.
 #pragma once
 
 #include "cpu/kernels/exp.hpp"
@@ -131,6 +133,22 @@ HEED_NOINLINE void accumulate(const float* v, long panel_words, const float* p, 
     for (int w = 0; w < words; ++w, a += kRows, b += kStrip) product_step<N, Dot>(sum, a, 1, b);
     HEED_UNROLL for (int i = 0; i < kRows; ++i) HEED_UNROLL for (int j = 0; j < N; ++j) {
       float* to = o + i * kStrip + kLanes * j;
+      store(to, add(load(to), sum[i][j]));
+    }
+  }
+}
+
+/// c [keys][pitch] += a [keys][terms] b [terms][pitch], in words; keys is a multiple of 4. Every call sums from zero
+/// and adds once.
+template <int N, bool Dot>
+HEED_NOINLINE void add_outer(const float* a, long a_row, const float* b, float* c, long pitch, int keys, int terms) {
+  for (int key = 0; key < keys; key += kRows, a += kRows * a_row, c += kRows * pitch) {
+    F sum[kRows][N];
+    HEED_UNROLL for (int i = 0; i < kRows; ++i) HEED_UNROLL for (int j = 0; j < N; ++j) sum[i][j] = zero();
+    const float* at = b;
+    for (int t = 0; t < terms; ++t, at += pitch) product_step<N, Dot>(sum, a + t, a_row, at);
+    HEED_UNROLL for (int i = 0; i < kRows; ++i) HEED_UNROLL for (int j = 0; j < N; ++j) {
+      float* const to = c + i * pitch + kLanes * j;
       store(to, add(load(to), sum[i][j]));
     }
   }

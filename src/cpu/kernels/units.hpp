@@ -22,6 +22,7 @@ struct VectorUnit {
   static constexpr bool kFuseExp = HEED_ISA::kFuseExp;
   static constexpr int kKeyStep = 16;  // blocks are padded to a multiple of this many keys
   static constexpr int kOutputStep = kRows;
+  static constexpr int kVectorStep = 1;  // vectors of queries come in multiples of this many
 
   static int words(int d) { return Dot ? (d + 1) / 2 : d; }
   static long value_floats(int d_v, int keys) { return static_cast<long>(round_up(d_v, kRows)) * keys / (Dot ? 2 : 1); }
@@ -67,6 +68,13 @@ struct VectorUnit {
                                    p + static_cast<long>(word) * kStrip + low * kLanes, o + low * kLanes,
                                    keys / kKeysPerWord, (d_v + kRows - 1) / kRows);
     });
+  }
+  /// c [keys][pitch] += a [keys][terms] b [terms][pitch], in words: as many vectors of columns at a time as there are
+  /// registers for.
+  static void add_outer(const float* a, long a_row, const float* b, float* c, int pitch, int keys, int terms) {
+    for (int column = 0; column < pitch; column += kStrip)
+      with_vectors(smaller(pitch - column, kStrip) / kLanes,
+                   [&]<int N>() { HEED_ISA::add_outer<N, Dot>(a, a_row, b + column, c + column, pitch, keys, terms); });
   }
 };
 

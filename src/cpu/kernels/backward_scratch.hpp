@@ -1,0 +1,109 @@
+// The memory of a worker in the backward pass, carved from one aligned buffer, and what is packed into it.
+#pragma once
+
+#include "cpu/kernels/backward_pass.hpp"
+#include "cpu/kernels/units.hpp"
+
+namespace heed::cpu::HEED_ISA {
+
+/// Rows [first, first + count) of a plane as f32 (Dot: as bf16 pairs) in rows of `pitch` words; what is behind `dim`
+/// and behind the last row, up to `padded`, is 0.
+template <bool Dot>
+HEED_NOINLINE void pack_rows(const Plane& plane, int dim, int64_t first, int count, int padded, int pitch, float* to) {
+  for (int r = 0; r < padded; ++r, to += pitch) {
+    for (int w = 0; w < pitch; w += kLanes) {
+      F x = zero();
+      if (r < count && plane.column == 1) {
+        x = load_words<Dot>(address(plane, 0, first + r, 0), plane.type, dim, w);
+      } else if (r < count) {
+        alignas(64) float t[kLanes] = {};
+        for (int i = 0; i < kLanes; ++i) {
+          if constexpr (Dot) {
+            uint16_t pair[2] = {0, 0};
+            for (int half = 0; half < 2; ++half)
+              if (2 * (w + i) + half < dim)
+                __builtin_memcpy(&pair[half], address(plane, 0, first + r, 2 * (w + i) + half), 2);
+            __builtin_memcpy(&t[i], pair, 4);
+          } else if (w + i < dim) {
+            t[i] = load_element(address(plane, 0, first + r, w + i), plane.type);
+          }
+        }
+        x = load(t);
+      }
+      store_f32(to + w, x, smaller(pitch - w, kLanes));
+    }
+  }
+}
+
+#ifdef __AVX512BF16__
+/// kStrip rows as pairs of rows, [kStrip / 2][pitch] words: word c holds column c of rows 2r and 2r + 1.
+HEED_NOINLINE void pack_row_pairs(const Plane& plane, int dim, int64_t first, int count, int pitch, float* to) {
+  for (int r = 0; r < kStrip; r += 2, to += pitch)
+    for (int c = 0; c < pitch; c += kLanes) {
+      const int n = larger(0, smaller(dim - c, kLanes));
+      const auto bits = [&](int row) {
+        return row < count && n > 0 ? _mm512_cvtepu16_epi32(load_halves(address(plane, 0, first + row, c), n))
+                                    : broadcast_int(0);
+      };
+      store(to + c, as_float(or_int(bits(r), shift_left<16>(bits(r + 1)))));
+    }
+}
+#endif
+
+struct BackwardScratch {
+  StripWindows* windows;
+  LaneFeatures* lanes;
+  StripSums* sums;
+  float *q_columns, *do_columns;  // [words of d or d_v][kStrip]
+  float *q_rows, *do_rows;        // [kStrip][pitch], pairs: [kStrip / 2][pitch]
+  float *s, *dp;                  // [kKeyBlock][kStrip]
+  float *p_rows, *ds_rows;        // pairs: [kKeyBlock][kStrip / 2]
+  float* ds_pairs;                // pairs: [kKeyBlock / 2][kStrip]
+  float *k, *v;                   // [kBackwardChunk][words]
+  float* k_panels;                // per block: panels [d / 4][keys][4]
+  float *dk, *dv;                 // [kBackwardChunk][pitch]
+  float* dq;                      // [d, rounded up to Unit::kOutputStep][kStrip]
+  float* bias;                    // [kKeyBlock][kStrip]
+  BlockBits *mask_bits, *drop_bits;
+  bool* finite;       // of K, for each block
+  long panel_floats;  // of a block
+
+  template <class Unit>
+  static size_t carve(BackwardScratch& scratch, char* base, int d, int d_v) {
+    size_t offset = 0;
+    const auto take = [&](size_t bytes) {
+      char* const at = base + offset;
+      offset += (bytes + 127) / 128 * 128;
+      return at;
+    };
+    const auto floats = [&](long n) { return reinterpret_cast<float*>(take(static_cast<size_t>(n) * 4)); };
+    const int words = Unit::words(d), words_v = Unit::words(d_v);
+    const int pitch = round_up(d, kLanes), pitch_v = round_up(d_v, kLanes);
+    scratch.windows = reinterpret_cast<StripWindows*>(take(sizeof(StripWindows)));
+    scratch.lanes = reinterpret_cast<LaneFeatures*>(take(sizeof(LaneFeatures)));
+    scratch.sums = reinterpret_cast<StripSums*>(take(sizeof(StripSums)));
+    scratch.q_columns = floats(static_cast<long>(words) * kStrip);
+    scratch.do_columns = floats(static_cast<long>(words_v) * kStrip);
+    scratch.q_rows = floats(static_cast<long>(kStrip) * pitch);
+    scratch.do_rows = floats(static_cast<long>(kStrip) * pitch_v);
+    scratch.s = floats(kKeyBlock * kStrip);
+    scratch.dp = floats(kKeyBlock * kStrip);
+    scratch.p_rows = floats(Unit::kPairs ? kKeyBlock * kStrip / 2 : 0);
+    scratch.ds_rows = floats(Unit::kPairs ? kKeyBlock * kStrip / 2 : 0);
+    scratch.ds_pairs = floats(Unit::kPairs ? kKeyBlock * kStrip / 2 : 0);
+    scratch.k = floats(static_cast<long>(kBackwardChunk) * words);
+    scratch.v = floats(static_cast<long>(kBackwardChunk) * words_v);
+    scratch.panel_floats = Unit::value_floats(d, kKeyBlock);
+    scratch.k_panels = floats(scratch.panel_floats * (kBackwardChunk / kKeyBlock));
+    scratch.dk = floats(static_cast<long>(kBackwardChunk) * pitch);
+    scratch.dv = floats(static_cast<long>(kBackwardChunk) * pitch_v);
+    scratch.dq = floats(static_cast<long>(round_up(d, Unit::kOutputStep)) * kStrip);
+    scratch.bias = floats(kKeyBlock * kStrip);
+    scratch.finite = reinterpret_cast<bool*>(take(kBackwardChunk / kKeyBlock));
+    scratch.mask_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
+    scratch.drop_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
+    return offset;
+  }
+};
+
+}  // namespace heed::cpu::HEED_ISA
