@@ -31,8 +31,8 @@ struct AmxUnit {
   static int words(int d) { return round_up(d, 2 * kTile) / 2; }
   static long value_floats(int d_v, int keys) { return static_cast<long>(round_up(d_v, kTile)) * keys / 2; }
   static void begin_tile() {
-    const TileConfig config;
-    _tile_loadconfig(&config);
+    static constexpr TileConfig kConfig;  // a constant: gcc tells its optimiser of the first 8 bytes read and no more
+    _tile_loadconfig(&kConfig);
   }
   static void end_tile() { _tile_release(); }
 
