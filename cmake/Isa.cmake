@@ -2,11 +2,6 @@
 # Never -march=native: the engine picks a level at run time by the machine's feature bits, and gcc's tuning for Zen 2
 # and 3 turns pinned loads back into memory operands (a fifth of the speed).
 
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
-  set(HEED_X86 1)
-else()
-  set(HEED_X86 0)
-endif()
 target_compile_definitions(heed_inside INTERFACE HEED_X86=${HEED_X86})
 
 set(isa_baseline)

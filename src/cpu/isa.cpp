@@ -4,9 +4,8 @@
 #include <cstring>
 
 #if HEED_X86
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "cpu/cpuid.hpp"
+#include "cpu/tile_registers.hpp"
 #endif
 
 namespace heed::cpu {
@@ -17,36 +16,11 @@ namespace {
 
 #if HEED_X86
 
-struct Registers {
-  std::uint32_t a = 0, b = 0, c = 0, d = 0;
-};
-
-Registers cpuid(std::uint32_t leaf, std::uint32_t subleaf = 0) {
-  Registers r;
-  if (__get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d) == 0) return {};
-  return r;
-}
-
-constexpr bool bit(std::uint64_t word, int number) { return (word >> number & 1) != 0; }
-
-/// Which register states the operating system saves (XCR0).
-std::uint64_t saved_states() {
-  std::uint32_t low = 0, high = 0;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return std::uint64_t{high} << 32 | low;
-}
-
-/// Tile registers are large: Linux hands them out to processes that ask.
-bool request_tile_registers() {
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 std::string brand() {
   if (cpuid(0x80000000).a < 0x80000004) return "x86-64";
   char text[49] = {};
   for (std::uint32_t i = 0; i < 3; ++i) {
-    const Registers r = cpuid(0x80000002 + i);
+    const CpuidWords r = cpuid(0x80000002 + i);
     std::memcpy(text + 16 * i, &r, 16);
   }
   std::string name = text;
@@ -57,24 +31,21 @@ std::string brand() {
 Machine detect() {
   Machine m;
   m.model = brand();
-  const Registers basic = cpuid(1), extended = cpuid(7), extended1 = cpuid(7, 1);
-  const std::uint64_t saved = bit(basic.c, 27) ? saved_states() : 0;
+  const CpuidWords basic = cpuid(1), extended = cpuid(7), extended1 = cpuid(7, 1);
+  const std::uint64_t saved = saved_states();
   const bool ymm = bit(saved, 1) && bit(saved, 2), zmm = ymm && bit(saved, 5) && bit(saved, 6) && bit(saved, 7);
-  const bool tiles = bit(saved, 17) && bit(saved, 18);
 
   const bool fma = bit(basic.c, 12), avx = bit(basic.c, 28), f16c = bit(basic.c, 29);
   const bool avx2 = bit(extended.b, 5), bmi2 = bit(extended.b, 8);
   const bool avx512 =
       bit(extended.b, 16) && bit(extended.b, 17) && bit(extended.b, 30) && bit(extended.b, 31);  // F DQ BW VL
   const bool bf16_dot = bit(extended1.a, 5);
-  const bool amx = bit(extended.d, 22) && bit(extended.d, 24);  // AMX-BF16, AMX-TILE
 
   m.has[static_cast<int>(CpuIsa::baseline)] = true;
   m.has[static_cast<int>(CpuIsa::avx2)] = ymm && avx && avx2 && fma && f16c && bmi2;
   m.has[static_cast<int>(CpuIsa::avx512)] = m.has[static_cast<int>(CpuIsa::avx2)] && zmm && avx512;
   m.has[static_cast<int>(CpuIsa::avx512bf16)] = m.has[static_cast<int>(CpuIsa::avx512)] && bf16_dot;
-  m.has[static_cast<int>(CpuIsa::amx)] =
-      m.has[static_cast<int>(CpuIsa::avx512bf16)] && tiles && amx && request_tile_registers();
+  m.has[static_cast<int>(CpuIsa::amx)] = m.has[static_cast<int>(CpuIsa::avx512bf16)] && may_use_tile_registers();
   return m;
 }
 

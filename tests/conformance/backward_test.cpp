@@ -547,10 +547,7 @@ BACKWARD(bad_input_is_refused_before_anything_is_written) {
 }
 
 BACKWARD(random_problems_have_the_right_gradients) {
-  const auto same_engine = [&](const Engine& engine) { return engine.choice == GetParam().choice; };
-  const auto last = std::find_if(engines().rbegin(), engines().rend(), same_engine);
-  const bool best = on_gpu() || GetParam().name == last->name;
-  const std::int64_t cases = (best ? 1000 : 250) / sweep_step(5);
+  const std::int64_t cases = (best_of_its_engine() ? 1000 : 250) / sweep_step(5);
   const verify::FuzzResult result = verify::fuzz(
       target(),
       {.operation = Operation::backward, .seed = 21, .cases = cases, .most_failures = 3, .references = &references()});

@@ -5,6 +5,7 @@
 #include "core/sequences.hpp"
 #include "verify/device_buffers.hpp"
 
+#include <algorithm>
 #include <map>
 
 namespace heed::conformance {
@@ -64,6 +65,14 @@ verify::ReferenceCache& Conformance::references() {
 }
 
 bool Conformance::on_gpu() const { return GetParam().choice == EngineChoice::cuda; }
+
+bool Conformance::best_of_its_engine() const {
+  const auto itself = std::find_if(engines().begin(), engines().end(),
+                                   [&](const Engine& engine) { return engine.name == GetParam().name; });
+  return on_gpu() || std::none_of(itself + 1, engines().end(), [&](const Engine& engine) {
+           return engine.choice == GetParam().choice && !engine.emulated;
+         });
+}
 
 void Conformance::run_plan_twice_on_the_gpu(const Buffers& buffers) const {
   verify::DeviceBuffers device;

@@ -34,6 +34,8 @@ class Conformance : public testing::TestWithParam<Engine> {
   verify::Target target(Executor* executor = nullptr) const;
   /// True when the engine computes in GPU memory.
   bool on_gpu() const;
+  /// False when this machine itself has a higher level of the same engine.
+  bool best_of_its_engine() const;
   /// What the oracle said of this test's cases, on whichever engine it was asked first.
   static verify::ReferenceCache& references();
 

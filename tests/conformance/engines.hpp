@@ -17,6 +17,7 @@ struct Engine {
   std::string name;  ///< letters, digits and underscores: part of the tests' names
   EngineChoice choice = EngineChoice::automatic;
   std::function<std::unique_ptr<Context>()> make_context;
+  bool emulated = false;  ///< its instructions are executed by tests/amx
 
   friend std::ostream& operator<<(std::ostream& out, const Engine& engine) { return out << engine.name; }
 };
