@@ -61,5 +61,6 @@ extern const BackwardKernels kBackwardBaseline;
 extern const BackwardKernels kBackwardAvx2;
 extern const BackwardKernels kBackwardAvx512;
 extern const BackwardKernels kBackwardAvx512Bf16;
+extern const BackwardKernels kBackwardAmx;
 
 }  // namespace heed::cpu

@@ -50,6 +50,7 @@ constexpr std::array kSpecs {
       BackwardKernelSpec{"bwd_tile_f32", any_type(), tiles(CpuIsa::avx2, MathUnit::f32_fma, 24)},
       BackwardKernelSpec{"bwd_tile_f32", any_type(), tiles(CpuIsa::avx512, MathUnit::f32_fma, 64)},
       BackwardKernelSpec{"bwd_tile_dot", bf16_products(), tiles(CpuIsa::avx512bf16, MathUnit::bf16_dot, 64)},
+      BackwardKernelSpec{"bwd_tile_amx", bf16_products(), tiles(CpuIsa::amx, MathUnit::amx_bf16, 64)},
 #endif
 };
 
@@ -68,6 +69,8 @@ Functions functions_of(const BackwardAlgorithm& algorithm) {
       return {&kBackwardAvx512, 100};
     case CpuIsa::avx512bf16:
       return {&kBackwardAvx512Bf16, 170};
+    case CpuIsa::amx:
+      return {&kBackwardAmx, 300};
 #endif
     default:
       return {&kBackwardBaseline, 15};

@@ -2,6 +2,7 @@
 // a row of words (pairs of bf16) over 16 queries is just what a tile's second operand wants:
 //   scores       C [16 keys][16 queries] += A [16 keys][32 of d]    B [16 pairs of d][16 queries]
 //   accumulate   C [16 of d_v][16 queries] += A [16 of d_v][32 keys]  B [16 pairs of keys][16 queries]
+//   add_outer    C [16 keys][16 of d_v] += A [16 keys][32 queries]  B [16 pairs of queries][16 of d_v]
 // Four sums (2 x 2 tiles) share two tiles of each operand. The tile unit works beside the vector units, so that the
 // exponentials of the block before are spread between the tile products.
 #pragma once
@@ -25,6 +26,7 @@ struct AmxUnit {
   static constexpr bool kFuseExp = true;
   static constexpr int kKeyStep = 32;     // a tile of P holds 32 keys
   static constexpr int kOutputStep = 16;  // a tile of O holds 16 columns
+  static constexpr int kVectorStep = 2;   // gradients are summed over 32 queries at a time
   static constexpr int kTile = 16;
   static constexpr long kRowBytes = kStrip * 4;  // of Q, S, P and O
 
@@ -35,6 +37,8 @@ struct AmxUnit {
     _tile_loadconfig(&kConfig);
   }
   static void end_tile() { _tile_release(); }
+  /// What was stored until here is in memory. gcc's tile loads do not tell it that they read any.
+  static void before_loads() { asm volatile("" : : : "memory"); }
 
   static bool reads_in_place(const ForwardJob& job) { return job.d % (2 * kTile) == 0 && job.k.row % 2 == 0; }
   static long in_place_row(const ForwardJob& job) { return job.k.row / 2; }
@@ -62,6 +66,8 @@ struct AmxUnit {
   }
 
   static void scores(int vectors, const LooseWord* k, long k_row, const float* q, float* s, int keys, int words) {
+    if (vectors % 2 == 0 && keys % (2 * kTile) == 0) return products(vectors, k, k_row, q, s, keys, words, [](int) {});
+    before_loads();
     for (int key = 0; key < keys; key += kTile)
       for (int lane = 0; lane < vectors; ++lane) {
         _tile_zero(0);
@@ -76,7 +82,7 @@ struct AmxUnit {
 
   static void scores_and_highest(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
                                  float* highest) {
-    products(k, k_row, q, s, keys, words, [](int) {});
+    products(kVectors, k, k_row, q, s, keys, words, [](int) {});
     raise(s, keys, highest);
   }
 
@@ -97,13 +103,14 @@ struct AmxUnit {
       }
     };
     products(
-        k, k_row, q, s, keys, words, [&](int) __attribute__((always_inline)) { some(share); });
+        kVectors, k, k_row, q, s, keys, words, [&](int) __attribute__((always_inline)) { some(share); });
     some(rows);
     raise(s, keys, highest);
   }
 
   static void accumulate(int vectors, int low, const float* v, int padded, const float* p, float* o, int first,
                          int keys, int d_v) {
+    before_loads();
     const int columns = round_up(d_v, kTile), steps = keys / (2 * kTile);
     const float* weights = p + static_cast<long>(first / 2) * kStrip + low * kLanes;
     const long column_floats = static_cast<long>(padded) / 2 * kTile;  // of one row of V tiles
@@ -127,13 +134,59 @@ struct AmxUnit {
     }
   }
 
+  /// c [keys][pitch] += a [keys][terms] b [terms][pitch], in words; keys is a multiple of 32, pitch and terms of 16.
+  static void add_outer(const float* a, long a_row, const float* b, float* c, int pitch, int keys, int terms) {
+    before_loads();
+    const long row_bytes = static_cast<long>(pitch) * 4;
+    for (int key = 0; key < keys; key += 2 * kTile, a += 2 * kTile * a_row, c += 2 * kTile * static_cast<long>(pitch)) {
+      float* const lower = c + kTile * static_cast<long>(pitch);
+      int column = 0;
+      for (; column + kTile < pitch; column += 2 * kTile) {
+        _tile_loadd(0, c + column, row_bytes);
+        _tile_loadd(1, c + column + kLanes, row_bytes);
+        _tile_loadd(2, lower + column, row_bytes);
+        _tile_loadd(3, lower + column + kLanes, row_bytes);
+        for (int t = 0; t < terms; t += kTile) {
+          const float* const at = b + static_cast<long>(t) * pitch + column;
+          _tile_loadd(4, a + t, a_row * 4);
+          _tile_loadd(5, a + kTile * a_row + t, a_row * 4);
+          _tile_loadd(6, at, row_bytes);
+          _tile_loadd(7, at + kLanes, row_bytes);
+          _tile_dpbf16ps(0, 4, 6);
+          _tile_dpbf16ps(1, 4, 7);
+          _tile_dpbf16ps(2, 5, 6);
+          _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, c + column, row_bytes);
+        _tile_stored(1, c + column + kLanes, row_bytes);
+        _tile_stored(2, lower + column, row_bytes);
+        _tile_stored(3, lower + column + kLanes, row_bytes);
+      }
+      if (column < pitch) {
+        _tile_loadd(0, c + column, row_bytes);
+        _tile_loadd(2, lower + column, row_bytes);
+        for (int t = 0; t < terms; t += kTile) {
+          _tile_loadd(4, a + t, a_row * 4);
+          _tile_loadd(5, a + kTile * a_row + t, a_row * 4);
+          _tile_loadd(6, b + static_cast<long>(t) * pitch + column, row_bytes);
+          _tile_dpbf16ps(0, 4, 6);
+          _tile_dpbf16ps(2, 5, 6);
+        }
+        _tile_stored(0, c + column, row_bytes);
+        _tile_stored(2, lower + column, row_bytes);
+      }
+    }
+  }
+
  private:
   /// 2 x 2 tiles of S at a time; after each step along d, `beside` may use the vector units.
   template <class Beside>
-  static void products(const LooseWord* k, long k_row, const float* q, float* s, int keys, int words, Beside beside) {
+  static void products(int vectors, const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
+                       Beside beside) {
     static_assert(kVectors % 2 == 0);
+    before_loads();
     for (int key = 0; key < keys; key += 2 * kTile) {
-      for (int lane = 0; lane < kVectors; lane += 2) {
+      for (int lane = 0; lane < vectors; lane += 2) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
