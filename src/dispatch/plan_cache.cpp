@@ -36,12 +36,15 @@ PlanCache::Value PlanCache::find(const Key& key) {
 }
 
 PlanCache::Value PlanCache::insert(const Key& key, Value plan) {
-  Value dropped;  // destroyed once the lock is free: a plan may own much
-  const std::scoped_lock lock(mutex_);
+  // A plan may own much, and what its end calls may ask this cache: the one that makes room, and `plan` itself where
+  // another thread was first, are destroyed when the lock is free.
+  Value dropped;
   StoredKey stored{key.problem, key.engine, std::string(key.kernel), key.threads};
-  const auto [slot, is_new] = slots_.try_emplace(std::move(stored), Slot{std::move(plan)});
+  const std::scoped_lock lock(mutex_);
+  const auto [slot, is_new] = slots_.try_emplace(std::move(stored));
+  if (is_new) slot->second.plan = std::move(plan);
   slot->second.last_use = ++clock_;
-  const Value result = slot->second.plan;
+  Value result = slot->second.plan;
   if (is_new && slots_.size() > capacity_) {
     const auto oldest = std::min_element(slots_.begin(), slots_.end(), [](const auto& a, const auto& b) {
       return a.second.last_use < b.second.last_use;

@@ -6,6 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace heed::dispatch {
 namespace {
@@ -57,6 +61,45 @@ TEST(PlanCache, drops_the_plan_that_was_not_used_for_longest) {
   EXPECT_EQ(cache.find(key(p2)), nullptr);
   EXPECT_NE(cache.find(key(p3)), nullptr);
   EXPECT_NE(cache.find(key(p4)), nullptr);
+}
+
+/// What a plan holds, whose end asks the cache something, as that of anything may.
+struct AsksTheCache : Prepared {
+  struct Answers {
+    const PlanCache& cache;
+    std::vector<std::future<std::size_t>> sizes = {};  ///< outlive the plan: a lock that is held is free by then
+    int late = 0;
+  };
+  explicit AsksTheCache(Answers& to) : answers(to) {}
+  ~AsksTheCache() override {
+    answers.sizes.push_back(std::async(std::launch::async, [&cache = answers.cache] { return cache.size(); }));
+    if (answers.sizes.back().wait_for(std::chrono::seconds(2)) != std::future_status::ready) ++answers.late;
+  }
+  Answers& answers;
+};
+
+TEST(PlanCache, is_not_locked_while_a_plan_is_destroyed) {
+  FakeContext fake({FakeSpec{}});
+  PlanCache cache(1);
+  AsksTheCache::Answers answers{cache};
+  const auto insert = [&](std::int64_t s) {
+    const Problem problem = of_length(s);
+    auto plan = std::make_shared<Plan::Impl>(Plan::Impl{.problem = problem,
+                                                        .engine = EngineChoice::cpu,
+                                                        .named_kernel = "",
+                                                        .threads = 1,
+                                                        .log = false,
+                                                        .registry = fake.context->impl().registry,
+                                                        .kernel = nullptr,
+                                                        .prepared = std::make_unique<AsksTheCache>(answers)});
+    cache.insert({problem, EngineChoice::cpu, "", 1}, std::move(plan));
+  };
+  insert(5);
+  insert(5);  // another one was first
+  EXPECT_EQ(answers.sizes.size(), 1u);
+  insert(6);  // the one of before makes room
+  EXPECT_EQ(answers.sizes.size(), 2u);
+  EXPECT_EQ(answers.late, 0);
 }
 
 TEST(PlanCache, a_context_makes_a_plan_once_per_problem_and_options) {
