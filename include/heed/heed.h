@@ -143,7 +143,8 @@ typedef struct heed_context_options {
 } heed_context_options;
 
 HEED_API heed_status heed_context_create(const heed_context_options* options, heed_context** context);
-/* Waits for the pool's threads. Plans made with it stay usable. NULL is ignored. */
+/* Waits for the pool's threads. Plans made with it stay usable. A CUDA graph that has captured its work needs it, or a
+ * plan made with it: kernels and scratch memory go with the last of these. NULL is ignored. */
 HEED_API void heed_context_destroy(heed_context* context);
 
 /* ---- forward attention ---- */
@@ -281,7 +282,8 @@ HEED_API heed_status heed_backward_plan_run(const heed_plan* plan, const heed_ba
 
 /* For plans of the CUDA engine: puts the work on the stream (a CUstream or cudaStream_t; NULL: the default stream) of
  * the device that holds q. The workspace is memory of that device, all zero before its first use; a run leaves it as
- * the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture. */
+ * the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture: the graph then
+ * needs the workspace and the context, and not the plan. */
 HEED_API heed_status heed_plan_run_on_stream(const heed_plan* plan, const heed_forward_args* args, void* workspace,
                                              size_t workspace_bytes, void* stream);
 HEED_API heed_status heed_backward_plan_run_on_stream(const heed_plan* plan, const heed_backward_args* args,

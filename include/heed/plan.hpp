@@ -73,7 +73,8 @@ class HEED_API Plan {
 
   /// For plans of the CUDA engine: puts the work on the stream (a CUstream or cudaStream_t; null: the default stream)
   /// of the device that holds q. The workspace is memory of that device, all zero before its first use; a run leaves
-  /// it as the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture.
+  /// it as the next one needs it. Runs that share a workspace must follow each other. Safe inside graph capture: the
+  /// graph then needs the workspace and the Context, and not the plan.
   void run_on_stream(const ForwardArgs& args, std::span<std::byte> workspace, void* stream) const;
   void run_on_stream(const BackwardArgs& args, std::span<std::byte> workspace, void* stream) const;
 
@@ -84,8 +85,10 @@ class HEED_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Everything that would otherwise be global: the thread pool, the plan cache, the scratch memory of calls.
-/// Contexts share nothing; one context may be used from many threads.
+/// Everything that would otherwise be global: the thread pool, the plan cache, the scratch memory of calls, the kernels
+/// that are loaded on GPUs. Contexts share nothing; one context may be used from many threads. A CUDA graph that has
+/// captured its work needs the context, or a plan of it: kernels and scratch memory go with the last of these. The one
+/// of default_context() lives as long as the process.
 class HEED_API Context {
  public:
   struct Options {

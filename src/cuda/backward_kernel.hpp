@@ -33,7 +33,7 @@ class CudaBackwardKernel : public dispatch::BackwardKernel {
 
   /// A kernel for each step.
   struct Compiled : dispatch::Prepared {
-    std::vector<std::unique_ptr<LoadedKernel>> kernels;
+    std::vector<std::shared_ptr<const LoadedKernel>> kernels;
   };
 
   /// How the family divides the workspace.

@@ -2,11 +2,22 @@
 
 #include "core/invalid.hpp"
 
+#include <mutex>
+#include <utility>
+
 namespace heed::cuda {
 
-std::unique_ptr<LoadedKernel> EngineState::load(const Compilation& compilation) {
-  auto kernel = std::make_unique<LoadedKernel>(compilation.source.name, jit.get(compilation.source, compilation.arch),
-                                               compilation.shared_bytes);
+std::shared_ptr<const LoadedKernel> EngineState::load(const Compilation& compilation) {
+  auto code = jit.get(compilation.source, compilation.arch);
+  std::shared_ptr<const LoadedKernel> kernel;
+  {
+    const std::scoped_lock lock(mutex_);
+    auto& kept = kernels_[{code.get(), compilation.shared_bytes}];
+    if (kept == nullptr)
+      kept = std::make_shared<const LoadedKernel>(compilation.source.name, std::move(code), compilation.shared_bytes);
+    kernel = kept;
+  }
+  // Threads that come here with the same kernel at once load it once. In the child of a fork the guard throws.
   const DeviceGuard guard(device.ordinal);
   kernel->load(device.ordinal);
   return kernel;

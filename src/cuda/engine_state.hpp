@@ -5,13 +5,16 @@
 #include "cuda/device_scratch.hpp"
 #include "cuda/jit.hpp"
 #include "cuda/loaded_kernel.hpp"
+#include "dispatch/fork_safe_mutex.hpp"
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace heed::cuda {
 
@@ -40,10 +43,16 @@ struct EngineState {
 
   /// The architecture that kernels of the portable family are compiled for.
   std::string portable_arch() const { return portable_as_ptx ? "compute_80" : "sm_" + std::to_string(device.sm); }
-  /// Compiled, or found among what was, and on the engine's GPU.
-  std::unique_ptr<LoadedKernel> load(const Compilation& compilation);
+  /// Compiled, or found among what was, and on the engine's GPU. Plans of any lengths share one kernel, and it stays
+  /// loaded as long as the engine: a graph launches it when the plan it was captured from is gone.
+  std::shared_ptr<const LoadedKernel> load(const Compilation& compilation);
   /// Scratch memory of the GPU that holds `pointer`, for work on `stream`.
   std::span<std::byte> workspace(const void* pointer, void* stream, std::size_t bytes);
+
+ private:
+  dispatch::ForkSafeMutex mutex_;
+  /// By their code, of which `jit` has one for each source, and the shared bytes of a launch. Guarded by mutex_.
+  std::map<std::pair<const CompiledKernel*, int>, std::shared_ptr<const LoadedKernel>> kernels_;
 };
 
 /// The GPU that holds q; throws Error unless all tensors of the call are there, and it is one the plan was made for.

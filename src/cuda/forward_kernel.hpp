@@ -27,7 +27,7 @@ class CudaForwardKernel : public dispatch::ForwardKernel {
 
   /// The main kernel and, where the words are asked for, the one that writes them.
   struct Compiled : dispatch::Prepared {
-    std::unique_ptr<LoadedKernel> main, randval;
+    std::shared_ptr<const LoadedKernel> main, randval;
     mutable LastMaps maps;  ///< for kernels that copy by TMA
   };
 

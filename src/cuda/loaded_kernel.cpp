@@ -10,7 +10,7 @@ LoadedKernel::~LoadedKernel() {
   // At the end of a process the driver may be gone before us: what it says then does not matter.
   const Driver* const driver = Driver::get();
   for (int device = 0; device < kMaxDevices; ++device) {
-    const CUmodule module = modules_[static_cast<std::size_t>(device)];
+    const CUmodule module = places_[static_cast<std::size_t>(device)].module;
     if (module == nullptr || driver == nullptr) continue;
     try {
       const DeviceGuard guard(device);
@@ -22,10 +22,10 @@ LoadedKernel::~LoadedKernel() {
 }
 
 CUfunction LoadedKernel::function(int device) const {
-  auto& slot = functions_.at(static_cast<std::size_t>(device));
-  if (CUfunction found = slot.load(std::memory_order_acquire)) return found;
-  const std::lock_guard lock(mutex_);
-  if (CUfunction found = slot.load(std::memory_order_acquire)) return found;
+  OnDevice& here = places_.at(static_cast<std::size_t>(device));
+  if (CUfunction found = here.function.load(std::memory_order_acquire)) return found;
+  const std::lock_guard lock(here.mutex);
+  if (CUfunction found = here.function.load(std::memory_order_acquire)) return found;
   const Driver& driver = *Driver::get();
   // Loading allocates, which a capture on another stream of this thread would forbid.
   CaptureMode mode = CaptureMode::relaxed;
@@ -34,13 +34,16 @@ CUfunction LoadedKernel::function(int device) const {
   CUfunction found = nullptr;
   const std::string doing = "loading kernel " + name_;
   CUresult result = driver.cuModuleLoadDataEx(&module, code_->cubin.data(), 0, nullptr, nullptr);
-  if (result == kSuccess) result = driver.cuModuleGetFunction(&found, module, kKernelEntry);
-  if (result == kSuccess)
-    result = driver.cuFuncSetAttribute(found, FunctionAttribute::max_dynamic_shared_bytes, shared_bytes_);
+  if (result == kSuccess) {
+    result = driver.cuModuleGetFunction(&found, module, kKernelEntry);
+    if (result == kSuccess)
+      result = driver.cuFuncSetAttribute(found, FunctionAttribute::max_dynamic_shared_bytes, shared_bytes_);
+    if (result != kSuccess) driver.cuModuleUnload(module);  // who asks next tries again
+  }
   driver.cuThreadExchangeStreamCaptureMode(&mode);
   check(result, doing);
-  modules_[static_cast<std::size_t>(device)] = module;
-  slot.store(found, std::memory_order_release);
+  here.module = module;
+  here.function.store(found, std::memory_order_release);
   return found;
 }
 

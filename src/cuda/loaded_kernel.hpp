@@ -11,7 +11,8 @@
 
 namespace heed::cuda {
 
-/// A compiled kernel on the GPUs of this machine: loaded where it is first launched, and kept.
+/// A compiled kernel on the GPUs of this machine: loaded where it is first launched, and kept. Its end unloads it: no
+/// graph that launches it may be left by then.
 class LoadedKernel {
  public:
   static constexpr int kMaxDevices = 64;
@@ -31,14 +32,19 @@ class LoadedKernel {
   const Resources& resources() const { return code_->resources; }
 
  private:
+  /// A module belongs to a device's context. Each device has a mutex of its own, because loading may wait for the
+  /// device, whose work may wait for what another thread is about to launch on another one.
+  struct OnDevice {
+    std::mutex mutex;
+    std::atomic<CUfunction> function = nullptr;
+    CUmodule module = nullptr;
+  };
   CUfunction function(int device) const;
 
   std::string name_;
   std::shared_ptr<const CompiledKernel> code_;
   int shared_bytes_;
-  mutable std::mutex mutex_;
-  mutable std::array<std::atomic<CUfunction>, kMaxDevices> functions_{};
-  mutable std::array<CUmodule, kMaxDevices> modules_{};
+  mutable std::array<OnDevice, kMaxDevices> places_{};
 };
 
 }  // namespace heed::cuda

@@ -235,7 +235,7 @@ std::vector<CudaBackwardKernel::Step> portable_backward_steps(const PortableBack
 
 void launch_portable_backward(const PortableBackwardConfigs& configs, const dispatch::BackwardCall& call,
                               const BackwardWorkspace& workspace,
-                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device, DBias dbias) {
+                              std::span<const std::shared_ptr<const LoadedKernel>> kernels, int device, DBias dbias) {
   // Where a tile of dBias sums little, the copies of the next one must be under way before: so each thread block has
   // several.
   constexpr std::int64_t kFewPairs = 8;

@@ -55,7 +55,7 @@ std::vector<CudaBackwardKernel::Step> portable_backward_steps(const PortableBack
                                                               const std::string& arch);
 void launch_portable_backward(const PortableBackwardConfigs& configs, const dispatch::BackwardCall& call,
                               const BackwardWorkspace& workspace,
-                              std::span<const std::unique_ptr<LoadedKernel>> kernels, int device,
+                              std::span<const std::shared_ptr<const LoadedKernel>> kernels, int device,
                               DBias dbias = DBias::missing);
 
 std::shared_ptr<const dispatch::BackwardKernel> make_portable_backward(const dispatch::BackwardKernelSpec& spec,

@@ -3,9 +3,11 @@
 ///   FAKE_CUDA_VERSION=12080   what cuDriverGetVersion answers (13000)
 ///   FAKE_CUDA_INIT=100        what cuInit returns (0)
 ///   FAKE_CUDA_DEVICES=2       how many GPUs there are (2); GPU i is "Fake GPU i", sm_90
+///   FAKE_CUDA_NO_FUNCTION=1   no module has a function
 ///   FAKE_CUDA_BARE=1          it can be asked for no function by version, and exports few
 /// Memory from 0x1000000000000 on belongs to GPU 0, from 0x2000000000000 to GPU 1; 0x3... is managed, 0x4... is pinned.
-/// What is allocated is host memory that belongs to GPU 0; streams do at once what they are told.
+/// What is allocated is host memory that belongs to GPU 0; streams do at once what they are told. Any bytes are a
+/// module, whose function computes nothing.
 
 #include <cstdint>
 #include <cstdio>
@@ -13,12 +15,14 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace {
 
-constexpr int kInvalidValue = 1, kInvalidContext = 201, kNotFound = 500, kNotSupported = 801;
+constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500, kNotSupported = 801;
 
 int setting(const char* variable, int otherwise) {
   const char* const value = std::getenv(variable);
@@ -73,24 +77,76 @@ int current(void** context) {
   *context = contexts.empty() ? nullptr : contexts.back();
   return 0;
 }
+void (*before)(const char* function) = nullptr;  // called where a driver may wait for a GPU
+void may_wait(const char* function) {
+  if (before != nullptr) before(function);
+}
+
+std::mutex mutex;  // of everything below
+
+struct Module {  // its address is also its function's
+  void* context;
+};
+std::set<Module*> modules;
+int modules_loaded = 0, launches = 0;
+
+int load_module(void** module, const void*, unsigned, int*, void**) {
+  if (contexts.empty()) return kInvalidContext;
+  may_wait("cuModuleLoadDataEx");
+  const std::lock_guard lock(mutex);
+  auto* const made = new Module{contexts.back()};
+  modules.insert(made);
+  ++modules_loaded;
+  *module = made;
+  return 0;
+}
+/// Only in the context that it was loaded in.
+int unload_module(void* module) {
+  if (contexts.empty()) return kInvalidContext;
+  const std::lock_guard lock(mutex);
+  auto* const old = static_cast<Module*>(module);
+  if (!modules.contains(old) || old->context != contexts.back()) return kInvalidHandle;
+  modules.erase(old);
+  delete old;
+  return 0;
+}
+int get_function(void** function, void* module, const char*) {
+  *function = module;
+  return setting("FAKE_CUDA_NO_FUNCTION", 0) != 0 ? kNotFound : 0;
+}
+int set_function_attribute(void*, int, int) { return 0; }
+int launch(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+           void**) {
+  if (contexts.empty()) return kInvalidContext;
+  const std::lock_guard lock(mutex);
+  auto* const module = static_cast<Module*>(function);
+  if (!modules.contains(module) || module->context != contexts.back()) return kInvalidHandle;
+  ++launches;
+  return 0;
+}
+
 std::map<std::uint64_t, std::size_t> allocated;  // bytes by address
 int allocations = 0;
 
 int allocate(std::uint64_t* pointer, std::size_t bytes) {
   if (contexts.empty()) return kInvalidContext;
+  may_wait("cuMemAlloc");
   constexpr std::size_t kAlignment = 256;
   *pointer = reinterpret_cast<std::uint64_t>(
       std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+  const std::lock_guard lock(mutex);
   allocated[*pointer] = bytes;
   ++allocations;
   return 0;
 }
 int free_memory(std::uint64_t pointer) {
+  const std::lock_guard lock(mutex);
   if (contexts.empty() || allocated.erase(pointer) == 0) return contexts.empty() ? kInvalidContext : kInvalidValue;
   std::free(reinterpret_cast<void*>(pointer));
   return 0;
 }
 bool is_allocated(std::uint64_t pointer) {
+  const std::lock_guard lock(mutex);
   const auto behind = allocated.upper_bound(pointer);
   return behind != allocated.begin() && pointer < std::prev(behind)->first + std::prev(behind)->second;
 }
@@ -161,6 +217,11 @@ int cuGetProcAddress_v2(const char* name, void** function, int version, std::uin
       {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(&current)},
       {"cuPointerGetAttributes", reinterpret_cast<void*>(&pointer_attributes)},
+      {"cuModuleLoadDataEx", reinterpret_cast<void*>(&load_module)},
+      {"cuModuleUnload", reinterpret_cast<void*>(&unload_module)},
+      {"cuModuleGetFunction", reinterpret_cast<void*>(&get_function)},
+      {"cuFuncSetAttribute", reinterpret_cast<void*>(&set_function_attribute)},
+      {"cuLaunchKernel", reinterpret_cast<void*>(&launch)},
       {"cuMemAlloc", reinterpret_cast<void*>(&allocate)},
       {"cuMemFree", reinterpret_cast<void*>(&free_memory)},
       {"cuMemcpyHtoDAsync", reinterpret_cast<void*>(&copy)},
@@ -183,5 +244,12 @@ int fake_cuda_retained(int device) { return retained[device]; }
 /// How often memory was allocated, and how many pieces of it there are now.
 int fake_cuda_allocations() { return allocations; }
 int fake_cuda_allocated() { return static_cast<int>(allocated.size()); }
+/// How often a module was loaded, and how many there are now.
+int fake_cuda_modules_loaded() { return modules_loaded; }
+int fake_cuda_modules() { return static_cast<int>(modules.size()); }
+/// Has `call` called before everything that may wait for a GPU, by the thread that would; null: nothing.
+void fake_cuda_before(void (*call)(const char* function)) { before = call; }
+/// How often a kernel was launched.
+int fake_cuda_launches() { return launches; }
 
 }  // extern "C"
