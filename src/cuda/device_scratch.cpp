@@ -4,19 +4,18 @@
 #include "cuda/driver.hpp"
 
 #include <algorithm>
-#include <cstdint>
+#include <atomic>
 
 namespace heed::cuda {
 namespace {
 
 constexpr std::size_t kLeastBytes = 4096;
 
-/// What tells streams apart. CU_STREAM_PER_THREAD is one handle for as many streams as there are threads.
-CUstream identity(CUstream stream) {
-  constexpr std::uintptr_t kPerThread = 2;
-  if (reinterpret_cast<std::uintptr_t>(stream) != kPerThread) return stream;
-  static thread_local char mine;
-  return reinterpret_cast<CUstream>(&mine);
+/// Of this thread, and never of another one: what a thread has put on its own stream may go on when it has ended.
+std::uint64_t thread_number() {
+  static std::atomic<std::uint64_t> last = 0;
+  static thread_local const std::uint64_t mine = ++last;
+  return mine;
 }
 
 /// While it lives this thread may allocate although a stream is being captured.
@@ -32,6 +31,13 @@ class RelaxedCapture {
 };
 
 }  // namespace
+
+DeviceScratch::Stream DeviceScratch::stream_of(int device, CUstream handle) {
+  constexpr std::uintptr_t kLegacy = 1, kPerThread = 2;
+  const auto number = reinterpret_cast<std::uintptr_t>(handle);
+  if (number == kLegacy) handle = nullptr;
+  return {device, handle, number == kPerThread ? thread_number() : 0};
+}
 
 DeviceScratch::~DeviceScratch() {
   const Driver* const driver = Driver::get();
@@ -51,7 +57,7 @@ std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_
   check(Driver::get()->cuStreamIsCapturing(stream, &capturing), "asking whether the stream is being captured");
   const std::lock_guard lock(mutex_);
   if (capturing != CaptureStatus::none) return allocate(device, bytes);
-  std::span<std::byte>& workspace = of_stream_[{device, identity(stream)}];
+  std::span<std::byte>& workspace = of_stream_[stream_of(device, stream)];
   // By half at least: what was outgrown is kept, and many small steps would pile up.
   if (workspace.size() < bytes)
     workspace = allocate(device, std::max({bytes, kLeastBytes, workspace.size() + workspace.size() / 2}));

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <set>
+#include <thread>
 
 namespace heed::cuda::test {
 namespace {
@@ -20,6 +22,33 @@ TEST(DeviceScratch, is_zero_at_first_and_the_same_memory_afterwards) {
   int other = 0;
   EXPECT_NE(scratch.take(0, reinterpret_cast<CUstream>(&other), 10).data(), first.data());  // another stream
   EXPECT_TRUE(scratch.take(0, nullptr, 0).empty());
+}
+
+constexpr std::uintptr_t kLegacyStream = 1, kPerThreadStream = 2;
+
+CUstream named(std::uintptr_t handle) { return reinterpret_cast<CUstream>(handle); }
+
+// The second thread has the memory of the first, thread-locals and all; its stream is another one.
+TEST(DeviceScratch, a_thread_that_follows_another_has_a_stream_of_its_own) {
+  DeviceScratch scratch;
+  std::set<std::byte*> places;
+  for (int i = 0; i < 3; ++i)
+    std::thread([&] {
+      const DeviceGuard guard(0);
+      std::byte* const first = scratch.take(0, named(kPerThreadStream), 10).data();
+      EXPECT_EQ(scratch.take(0, named(kPerThreadStream), 10).data(), first);
+      places.insert(first);
+    }).join();
+  EXPECT_EQ(places.size(), 3U);
+}
+
+TEST(DeviceScratch, the_default_stream_is_one_by_both_its_names_and_another_on_each_gpu) {
+  const DeviceGuard guard(0);
+  DeviceScratch scratch;
+  std::byte* const place = scratch.take(0, nullptr, 10).data();
+  EXPECT_EQ(scratch.take(0, named(kLegacyStream), 10).data(), place);
+  EXPECT_NE(scratch.take(0, named(kPerThreadStream), 10).data(), place);
+  EXPECT_NE(scratch.take(1, nullptr, 10).data(), place);
 }
 
 TEST(DeviceScratch, lengths_that_grow_step_by_step_do_not_pile_up) {
