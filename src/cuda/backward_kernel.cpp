@@ -27,7 +27,7 @@ std::unique_ptr<const dispatch::Prepared> CudaBackwardKernel::prepare(const Prob
 void CudaBackwardKernel::run(const dispatch::BackwardCall& call) const {
   const int device = device_of(call.args.forward.q, core::all_views(call.args), state_->device);
   const DeviceGuard guard(device);
-  const std::lock_guard together(state_->steps);
+  const std::lock_guard together(state_->scratch.steps(device, static_cast<CUstream>(call.stream)));
   launch(call, static_cast<const Compiled&>(*call.prepared), device);
 }
 

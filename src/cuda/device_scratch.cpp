@@ -55,13 +55,21 @@ std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_
   if (bytes == 0) return {};
   CaptureStatus capturing = CaptureStatus::none;
   check(Driver::get()->cuStreamIsCapturing(stream, &capturing), "asking whether the stream is being captured");
-  const std::lock_guard lock(mutex_);
   if (capturing != CaptureStatus::none) return allocate(device, bytes);
-  std::span<std::byte>& workspace = of_stream_[stream_of(device, stream)];
+  OfStream& here = of(device, stream);
+  const std::lock_guard lock(here.growing);
+  std::span<std::byte>& workspace = here.workspace;
   // By half at least: what was outgrown is kept, and many small steps would pile up.
   if (workspace.size() < bytes)
     workspace = allocate(device, std::max({bytes, kLeastBytes, workspace.size() + workspace.size() / 2}));
   return workspace;
+}
+
+std::mutex& DeviceScratch::steps(int device, CUstream stream) { return of(device, stream).steps; }
+
+DeviceScratch::OfStream& DeviceScratch::of(int device, CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  return of_stream_[stream_of(device, stream)];
 }
 
 std::span<std::byte> DeviceScratch::allocate(int device, std::size_t bytes) {
@@ -69,7 +77,10 @@ std::span<std::byte> DeviceScratch::allocate(int device, std::size_t bytes) {
   const RelaxedCapture relaxed;
   CUdeviceptr pointer = 0;
   check(driver.cuMemAlloc(&pointer, bytes), "allocating a workspace");
-  allocations_.emplace_back(device, pointer);
+  {
+    const std::lock_guard lock(mutex_);
+    allocations_.emplace_back(device, pointer);
+  }
   // On a stream of its own and waited for: the caller's stream may be one that is being captured.
   CUstream quiet = nullptr;
   check(driver.cuStreamCreate(&quiet, kStreamNonBlocking), "clearing a workspace");

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,9 +36,6 @@ struct EngineState {
   bool portable_as_ptx = false;  ///< the portable family is compiled to PTX for sm_80, and by the driver from there
   Jit jit;
   DeviceScratch scratch;
-  /// Held while the steps of a run are put on a stream. They share the stream's workspace: what another thread puts on
-  /// the same stream may not come between them.
-  std::mutex steps;
 
   /// The architecture that kernels of the portable family are compiled for.
   std::string portable_arch() const { return portable_as_ptx ? "compute_80" : "sm_" + std::to_string(device.sm); }

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -35,6 +37,52 @@ class SlowSteps final : public CudaBackwardKernel {
     ++runs;
   }
 };
+
+/// A launch on stream 1 waits until there is one on stream 2, as where the queue of a GPU is full until another one has
+/// begun what its work waits for.
+class WaitingSteps final : public CudaBackwardKernel {
+ public:
+  explicit WaitingSteps(std::shared_ptr<EngineState> state)
+      : CudaBackwardKernel({.stem = "waiting", .signature = {}, .algorithm = {}}, std::move(state)) {}
+
+  double expected_seconds(const Problem&) const override { return 1; }
+  std::vector<Step> steps(const Problem&, const Device&) const override { return {}; }
+
+  static void* stream(std::uintptr_t number) { return reinterpret_cast<void*>(16 * number); }
+  mutable std::promise<void> on_the_first, on_the_second;
+  mutable std::atomic<bool> in_time = false;
+
+ private:
+  BackwardWorkspace workspace(const Problem&) const override { return {}; }
+  void launch(const dispatch::BackwardCall& call, const Compiled&, int) const override {
+    if (call.stream == stream(2)) return on_the_second.set_value();
+    on_the_first.set_value();
+    in_time = on_the_second.get_future().wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  }
+};
+
+TEST(BackwardSteps, on_one_stream_do_not_hold_up_those_on_another) {
+  const auto state = std::make_shared<EngineState>(devices().at(0), JitOptions{});
+  const WaitingSteps kernel(state);
+  const Problem problem = Problem::backward();
+  const auto prepared = kernel.prepare(problem, 1);
+  const BackwardArgs args;
+  const auto run_on = [&](std::uintptr_t stream) {
+    SerialExecutor executor;
+    kernel.run({.problem = problem,
+                .args = args,
+                .workspace = {},
+                .executor = executor,
+                .threads = 1,
+                .prepared = prepared.get(),
+                .stream = WaitingSteps::stream(stream)});
+  };
+  std::thread first([&] { run_on(1); });
+  kernel.on_the_first.get_future().wait();
+  run_on(2);
+  first.join();
+  EXPECT_TRUE(kernel.in_time);
+}
 
 TEST(BackwardSteps, of_one_run_are_not_interrupted_by_another_thread) {
   const auto state = std::make_shared<EngineState>(devices().at(0), JitOptions{});

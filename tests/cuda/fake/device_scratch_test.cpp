@@ -2,10 +2,12 @@
 
 #include "cuda/device_scratch.hpp"
 #include "cuda/device.hpp"
+#include "cuda/fake/waiting_gpus.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -49,6 +51,17 @@ TEST(DeviceScratch, the_default_stream_is_one_by_both_its_names_and_another_on_e
   EXPECT_EQ(scratch.take(0, named(kLegacyStream), 10).data(), place);
   EXPECT_NE(scratch.take(0, named(kPerThreadStream), 10).data(), place);
   EXPECT_NE(scratch.take(1, nullptr, 10).data(), place);
+}
+
+TEST(DeviceScratch, a_gpu_that_allocates_does_not_hold_up_another_one) {
+  DeviceScratch scratch;
+  const auto take_on = [&](int device) {
+    const DeviceGuard guard(device);
+    EXPECT_EQ(scratch.take(device, nullptr, 10).size(), 4096U);
+    const std::lock_guard lock(scratch.steps(device, nullptr));
+  };
+  EXPECT_TRUE(second_goes_on_while_the_driver_holds_first(
+      "cuMemAlloc", [&] { take_on(0); }, [&] { take_on(1); }));
 }
 
 TEST(DeviceScratch, lengths_that_grow_step_by_step_do_not_pile_up) {
