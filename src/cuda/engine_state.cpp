@@ -6,6 +6,15 @@
 #include <utility>
 
 namespace heed::cuda {
+namespace {
+
+/// Where a call runs whose q lies here: managed memory belongs to no GPU, whichever it is on now.
+int device_for(const void* q, const Device& planned) {
+  const PointerPlace place = place_of(q);
+  return place.kind == PointerPlace::device ? place.device_ordinal : planned.ordinal;
+}
+
+}  // namespace
 
 std::shared_ptr<const LoadedKernel> EngineState::load(const Compilation& compilation) {
   auto code = jit.get(compilation.source, compilation.arch);
@@ -24,9 +33,7 @@ std::shared_ptr<const LoadedKernel> EngineState::load(const Compilation& compila
 }
 
 std::span<std::byte> EngineState::workspace(const void* pointer, void* stream, std::size_t bytes) {
-  int where = device.ordinal;
-  if (devices().size() > 1)
-    if (const PointerPlace place = place_of(pointer); place.device_ordinal >= 0) where = place.device_ordinal;
+  const int where = devices().size() == 1 ? device.ordinal : device_for(pointer, device);
   const DeviceGuard guard(where);
   return scratch.take(where, static_cast<CUstream>(stream), bytes);
 }
@@ -34,8 +41,7 @@ std::span<std::byte> EngineState::workspace(const void* pointer, void* stream, s
 int device_of(const TensorView& q, std::span<const core::NamedView> views, const Device& planned) {
   // That they are in GPU memory has been seen; where there is one GPU no more can be wrong.
   if (devices().size() == 1) return planned.ordinal;
-  const PointerPlace place_of_q = place_of(q.data);
-  const int device = place_of_q.kind == PointerPlace::device ? place_of_q.device_ordinal : planned.ordinal;
+  const int device = device_for(q.data, planned);
   for (const core::NamedView& named : views) {
     if (named.view.data == nullptr) continue;
     const PointerPlace place = place_of(named.view.data);

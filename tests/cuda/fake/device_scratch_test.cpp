@@ -2,6 +2,7 @@
 
 #include "cuda/device_scratch.hpp"
 #include "cuda/device.hpp"
+#include "cuda/engine_state.hpp"
 #include "cuda/fake/waiting_gpus.hpp"
 
 #include <gtest/gtest.h>
@@ -51,6 +52,18 @@ TEST(DeviceScratch, the_default_stream_is_one_by_both_its_names_and_another_on_e
   EXPECT_EQ(scratch.take(0, named(kLegacyStream), 10).data(), place);
   EXPECT_NE(scratch.take(0, named(kPerThreadStream), 10).data(), place);
   EXPECT_NE(scratch.take(1, nullptr, 10).data(), place);
+}
+
+// The fake says of managed memory that it is on GPU 0.
+TEST(DeviceScratch, a_workspace_is_on_the_gpu_that_computes) {
+  EngineState state(devices().at(1), JitOptions{});
+  const auto on_gpu = [](std::uintptr_t number) { return reinterpret_cast<const void*>(number << 48); };
+  constexpr std::uintptr_t kFirst = 1, kSecond = 2, kManaged = 3;
+  const auto workspace = [&](std::uintptr_t place) { return state.workspace(on_gpu(place), nullptr, 10).data(); };
+  const DeviceGuard guard(0);
+  EXPECT_EQ(workspace(kFirst), state.scratch.take(0, nullptr, 10).data());
+  EXPECT_EQ(workspace(kSecond), state.scratch.take(1, nullptr, 10).data());
+  EXPECT_EQ(workspace(kManaged), workspace(kSecond));
 }
 
 TEST(DeviceScratch, a_gpu_that_allocates_does_not_hold_up_another_one) {
