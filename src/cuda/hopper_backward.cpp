@@ -139,12 +139,6 @@ std::int64_t heads_in_order(kernels::MaskShape mask, std::int64_t d, std::int64_
   }
   return 1;
 }
-/// Of `all` heads, those whose rows of dQ are at work together under a right mask, where rows have owners: some 400
-/// tiles.
-std::int64_t heads_of_queries(std::int64_t all, std::int64_t row_tiles) {
-  constexpr std::int64_t kTiles = 400;
-  return core::even_part(all, std::clamp<std::int64_t>(ceil_div(kTiles, row_tiles), 4, 32));
-}
 /// Under a right mask the longest tiles of a section come first. Many tiles even out the finish; but about three tiles
 /// of a head should be at work at the same time, which read the same Q and dO and add to the same dQ; wide rows fill
 /// the second-level cache earlier, those of long sequences earliest.
@@ -328,10 +322,7 @@ class HopperBackward final : public CudaBackwardKernel {
     if (problem.batch() == 0 || problem.heads_k() == 0) return;
     const HopperBackwardTiles division = tiles(problem, config, state().device.multiprocessors);
     kernels::BackwardParams p = backward_params(call, division.workspace(problem));
-    division.schedule(problem, p);
-    const std::int64_t heads = problem.heads_k() * p.parts;
-    p.section = static_cast<int>(
-        section_of(problem, features_of(problem), problem.batch() * heads, p.key_tiles, line_.choice.section));
+    division.schedule(problem, p, line_.choice.section);
 
     const auto map = [&](Operand which, const void* data, int box_rows) {
       return map_operand(problem, p.forward, which, data, static_cast<unsigned>(box_rows));
@@ -357,7 +348,7 @@ class HopperBackward final : public CudaBackwardKernel {
       p.d_bias = nullptr;
     }
 
-    const std::int64_t blocks = std::min<std::int64_t>(division.key_tiles(problem) * heads,
+    const std::int64_t blocks = std::min<std::int64_t>(division.key_tiles(problem) * problem.heads_k() * p.parts,
                                                        devices().at(static_cast<std::size_t>(device)).multiprocessors);
     const std::int64_t row_launch = division.row_blocks(problem) * problem.heads_q();
     const auto stream = static_cast<CUstream>(call.stream);
@@ -418,13 +409,20 @@ BackwardWorkspace HopperBackwardTiles::workspace(const Problem& problem) const {
        .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d,
        .row_parts = false});
 }
-void HopperBackwardTiles::schedule(const Problem& problem, kernels::BackwardParams& p) const {
+void HopperBackwardTiles::schedule(const Problem& problem, kernels::BackwardParams& p, int section) const {
   p.counter = p.turns;
   p.turns += kCounterWords;
   p.row_blocks = static_cast<int>(ceil_div(problem.s_q(), tile_q));
   p.key_tiles = static_cast<int>(ceil_div(problem.s_k(), tile_k));
   p.parts = parts;
   p.key_space = key_tiles(problem) * tile_k;
+  const std::int64_t heads = problem.batch() * problem.heads_k() * parts;
+  p.section = static_cast<int>(section_of(problem, features_of(problem), heads, p.key_tiles, section));
+}
+
+std::int64_t heads_of_queries(std::int64_t all, std::int64_t row_tiles) {
+  constexpr std::int64_t kTiles = 400;
+  return core::even_part(all, std::clamp<std::int64_t>(ceil_div(kTiles, row_tiles), 4, 32));
 }
 
 std::span<const HopperBackwardLine> general_backward_lines() { return kLines; }

@@ -18,9 +18,13 @@ struct HopperBackwardTiles {
   /// one's end makes one tile more.
   std::int64_t key_tiles(const Problem& problem) const;
   BackwardWorkspace workspace(const Problem& problem) const;
-  /// All of p's schedule but for its maps and its section, for a workspace as above.
-  void schedule(const Problem& problem, kernels::BackwardParams& p) const;
+  /// All of p's schedule but for its maps, for a workspace as above. `section`: how many tiles one has, if not 0.
+  void schedule(const Problem& problem, kernels::BackwardParams& p, int section = 0) const;
 };
+
+/// Of `all` heads, those whose rows of dQ are at work together under a right mask, where rows have owners: some 400
+/// tiles.
+std::int64_t heads_of_queries(std::int64_t all, std::int64_t row_tiles);
 
 std::shared_ptr<const CudaBackwardKernel> make_hopper_backward(const HopperBackwardLine& line,
                                                                std::shared_ptr<EngineState> state);

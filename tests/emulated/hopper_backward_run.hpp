@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 #include <vector>
 
@@ -87,11 +88,15 @@ inline MappedTensor map_of_dbias(const Problem& problem, const kernels::Backward
           .steps = {steps.head != 0 ? 1 : 0, steps.batch != 0 ? 1 : 0}};
 }
 
+/// Sections of as many heads as the library would choose.
+constexpr int kChosen = 0;
+
 /// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit, if there
 /// is one. Where dBias is stored by the main kernel and there are kernels for it behind, its memory counts as one that
 /// TMA cannot write.
 template <auto C, PortableBackwardConfig... Shared>
-std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int parts, verify::Fence fence) {
+std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int parts, verify::Fence fence,
+                                        int section = kChosen) {
   static_assert(C.impossible() == nullptr);
   const Problem problem = Problem::of(buffers.backward_args());
   EXPECT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
@@ -101,7 +106,7 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   const BackwardArgs args = copies.inputs(buffers.backward_args());
   kernels::BackwardParams p = workspace.params_of(problem, args);
   tiles.schedule(problem, p);
-  p.section = 1;
+  if (section != kChosen) p.section = section;
   const auto map = [&](Operand which, const void* data, int box_rows) {
     return map_of(problem, p.forward, which, data, box_rows);
   };
@@ -138,10 +143,13 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   if constexpr (C.owned_dq) {
     constexpr kernels::HopperQueriesConfig kQueries = C.queries();
     kernels::BackwardParams of_queries = p;
-    of_queries.forward.row_tiles = static_cast<int>(core::ceil_div(problem.s_q(), kQueries.kRows));
-    of_queries.forward.section = 1;
+    const std::int64_t row_tiles = core::ceil_div(problem.s_q(), kQueries.kRows),
+                       all = problem.heads_q() * problem.batch();
+    of_queries.forward.row_tiles = static_cast<int>(row_tiles);
+    of_queries.forward.section =
+        section != kChosen ? section : static_cast<int>(cuda::heads_of_queries(all, row_tiles));
     begin_shared_memory(kQueries.shared_bytes(), kQueries.threads());
-    launch(of_queries.forward.row_tiles * static_cast<int>(problem.heads_q() * problem.batch()), kQueries.threads(),
+    launch(static_cast<int>(row_tiles * all), kQueries.threads(),
            [&] { kernels::hopper_backward_queries<kQueries>(q.told(), d_o.told(), k.told(), v.told(), of_queries); });
   } else {
     launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_after<config_after(C)>(p); });
@@ -157,21 +165,24 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   return sum;
 }
 template <auto C, PortableBackwardConfig... Shared>
-void expect_matches_oracle(const Case& c, int blocks, int parts = 1) {
+void expect_matches_oracle(const Case& c, int blocks, int parts = 1, int section = kChosen) {
   for_each_timing(c.to_command(),
-                  [&](verify::Fence fence) { run_backward<C, Shared...>(Buffers(c), blocks, parts, fence); });
+                  [&](verify::Fence fence) { run_backward<C, Shared...>(Buffers(c), blocks, parts, fence, section); });
 }
 
-/// And the sum of dQ has the same bits, whoever runs beside whom.
+/// And the sum of dQ has the same bits, whoever runs beside whom, and before whom.
 template <auto C>
-void expect_one_order(const Case& c) {
+void expect_one_order(const Case& c, std::initializer_list<int> sections = {kChosen, kChosen}) {
   std::vector<std::uint32_t> first;
-  for (const int blocks : {1, 3})
+  int blocks = 1;
+  for (const int section : sections) {
     for_each_timing(c.to_command(), [&](verify::Fence fence) {
-      const std::vector<std::uint32_t> sum = run_backward<C>(Buffers(c), blocks, 1, fence);
+      const std::vector<std::uint32_t> sum = run_backward<C>(Buffers(c), blocks, 1, fence, section);
       if (first.empty()) first = sum;
-      EXPECT_TRUE(sum == first) << blocks << " thread blocks";
+      EXPECT_TRUE(sum == first) << blocks << " thread blocks, sections of " << section;
     });
+    blocks = 3;
+  }
 }
 
 /// In other sizes, too.

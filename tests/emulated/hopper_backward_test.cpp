@@ -127,6 +127,34 @@ TEST(EmulatedHopperBackward, windows_in_order_have_the_right_gradients) {
   expect_one_order<with(kD64, kPacked)>(c);
 }
 
+/// Four heads in two batch entries: sections of three take one from the second, and leave one over.
+Case heads_in_sections(std::int64_t d, const Mask& mask) {
+  Case c = small(d, mask);
+  c.b = 2, c.h = c.h_k = 2, c.s_q = {100}, c.s_k = {140};
+  return c;
+}
+
+TEST(EmulatedHopperBackward, heads_are_taken_together_in_sections_of_any_size) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead};
+  Case c = heads_in_sections(64, Mask::causal());
+  for (const int section : {1, 2, 3, 4}) expect_matches_oracle<with(kD64, kCausal)>(c, 2, 1, section);
+  expect_matches_oracle<with(kD64, {})>(heads_in_sections(64, Mask::none()), 2, 1, 3);
+  constexpr HopperWideBackwardConfig kD256{.d = 256, .owned_dq = true};  // dQ has sections of its own
+  c = heads_in_sections(256, Mask::causal());
+  c.deterministic = true;
+  expect_matches_oracle<with(kD256, kCausal)>(c, 2, 1, 3);
+}
+
+// A tile waits for others of its head, between which are tiles of the section's other heads.
+TEST(EmulatedHopperBackward, sections_leave_the_order_of_dq_as_it_is) {
+  constexpr HopperBackwardConfig kD128{.d = 128, .tile_q = 64, .ordered = true};
+  Case c = heads_in_sections(128, Mask::causal());
+  c.s_k = {290}, c.deterministic = true;
+  expect_one_order<with(kD128, kCausal)>(c, {1, 3, emulated::kChosen});
+  c.mask = Mask::window(100, 0);
+  expect_one_order<with(kD128, {.mask = MaskShape::window})>(c, {1, 3, emulated::kChosen});
+}
+
 // The kernels around the main one know it, too.
 TEST(EmulatedHopperBackward, dq_in_16_bits_is_right) {
   Case c = small(64, Mask::causal());
