@@ -5,7 +5,9 @@
 
 namespace heed::kernels {
 
-/// Of the forward pass: the same operands, masks and features. Its o and lse are read here, and its schedule is unused.
+/// Of the forward pass: the same operands, masks and features. Its o and lse are read here. Of its schedule row_tiles
+/// and section are told to kernels without a counter: those of the portable family, and the Hopper family's owners of
+/// dQ.
 ///   P   = exp(S - lse), dropped where the forward pass dropped it
 ///   D   = rowsum(dO * O) - dLSE
 ///   dS  = P * (dP - D) with dP = dO V^T (times the dropout's scale, or 0), and through the soft cap's tanh
