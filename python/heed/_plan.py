@@ -17,8 +17,9 @@ class Plan:
     """How one problem will be computed. Running it decides, compiles and synchronises nothing; with arrays for what it writes it
     allocates nothing either, and a CUDA graph may capture it.
 
-    A plan has one workspace, made at its first run: runs of one plan follow each other. For several streams at once make
-    several plans, or bring workspaces of your own (workspace=).
+    A plan has one workspace, made at its first run. Runs of one plan follow each other, replays of graphs that captured it
+    among them, and the plan is kept as long as those graphs. For several streams at once make several plans, or bring
+    workspaces of your own (workspace=). A graph of torch's that captures a plan before its first run has one of its own.
     """
 
     def __init__(self, handle: _native.PlanHandle, what: Problem | Explanation, engine: str, operation: str) -> None:
@@ -86,9 +87,12 @@ class Plan:
 
     def _run(self, call: Call, gradients: dict[str, Any] | None, workspace: Any) -> None:
         if workspace is None and self.workspace_bytes:
-            if self._workspace is None:
-                self._workspace = call.library.bytes(call.fields["q"], self.workspace_bytes)
             workspace = self._workspace
+            if workspace is None:
+                workspace = call.library.bytes(call.fields["q"], self.workspace_bytes)
+                # Under capture it is cleared when the graph is replayed, and not now: nobody else may count on it.
+                if not call.library.capturing(call.fields["q"]):
+                    self._workspace = workspace
         _native.plan_run(self._handle, call.fields, gradients, call.bhsd, workspace, call.stream)
 
 

@@ -99,6 +99,30 @@ def test_a_plan_is_captured_into_a_graph_and_replayed_with_other_data():
         assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
 
 
+@pytest.mark.parametrize("first", ["plan", "graph"])
+def test_a_plan_is_captured_without_having_run_before(first):
+    """Whichever of its graphs comes first, and whether it runs between: the memory they all got may hold anything."""
+    q, k, v = qkv()
+    expected = heed.attention(q, k, v, causal=True)
+    plan = heed.plan(q, k, v, causal=True)
+    rubbish = torch.full((1 << 20,), -1, device="cuda")
+    torch.cuda.synchronize()
+    del rubbish
+    captured = []
+    for _ in range(2):
+        graph, out = torch.cuda.CUDAGraph(), torch.empty_like(q)
+        with torch.cuda.graph(graph):
+            plan.run(q, k, v, causal=True, out=out)
+        captured.append((graph, out))
+    if first == "plan":
+        assert torch.equal(plan.run(q, k, v, causal=True), expected)
+    for graph, out in [*reversed(captured), *captured]:
+        out.fill_(torch.nan)
+        graph.replay()
+        assert torch.equal(out, expected)
+    assert torch.equal(plan.run(q, k, v, causal=True), expected)
+
+
 def test_a_plan_of_the_backward_pass_is_captured_into_a_graph():
     q, k, v = qkv()
     o, lse = heed.attention(q, k, v, causal=True, return_lse=True)

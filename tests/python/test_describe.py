@@ -62,6 +62,37 @@ def test_a_plan_takes_workspace_and_out_of_the_caller(data):
             plan.run(q, k, v, out=out, workspace=workspace[: plan.workspace_bytes // 2 // 64 * 64])
 
 
+def test_a_plan_keeps_no_workspace_that_only_a_replay_will_clear(data, monkeypatch):
+    """Memory that is made while a CUDA graph is captured holds anything until the graph is replayed."""
+    from heed import _native
+    from heed._libraries import numpy as library
+
+    capturing, used = False, []
+    make, run = library.bytes, _native.plan_run
+
+    def bytes_of_a_stream(like, count):
+        memory = make(like, count)
+        memory[:] = 255 if capturing else 0
+        return memory
+
+    def plan_run(handle, fields, gradients, bhsd, workspace, stream):
+        used.append((workspace, workspace.any()))
+        run(handle, fields, gradients, bhsd, workspace, stream)
+
+    monkeypatch.setattr(library, "bytes", bytes_of_a_stream)
+    monkeypatch.setattr(library, "capturing", lambda array: capturing)
+    monkeypatch.setattr(_native, "plan_run", plan_run)
+    q, k, v = data.qkv(b=1, s_q=1, s_k=4096)
+    plan = heed.plan(q, k, v)
+    assert plan.workspace_bytes
+    for capturing in (True, True, False, True):
+        plan.run(q, k, v)
+    (first, _), (second, _), (own, holds_something), (later, _) = used
+    assert not holds_something
+    assert len({id(first), id(second), id(own)}) == 3
+    assert later is own
+
+
 def test_a_plan_can_be_held_to_a_kernel(data):
     q, k, v = data.qkv()
     others = [each.name for each in heed.explain(q, k, v).candidates if each.rule == "outranked"]

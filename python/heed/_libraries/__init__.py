@@ -26,6 +26,9 @@ class Library(Protocol):
     def stream(self, array: Any, chosen: int | None) -> int | None:
         """Where to run: the caller's choice, else the stream on which the library works with it now; None: it knows none."""
 
+    def capturing(self, array: Any) -> bool:
+        """Whether what the library does with it now goes into a CUDA graph, and is done whenever that is replayed."""
+
     def draw_seed(self, generator: Any | None) -> int: ...
 
     def recorded(self, q: Any) -> bool:

@@ -35,6 +35,10 @@ def stream(array: Any, chosen: int | None) -> int | None:
     return chosen
 
 
+def capturing(array: Any) -> bool:
+    return False
+
+
 def draw_seed(generator: Any | None) -> int:
     if generator is None:
         raise ValueError(

@@ -57,6 +57,7 @@ def stream(array: Any, chosen: int | None) -> int | None:
     return chosen
 
 
+capturing = _numpy.capturing  # on a GPU nothing is made that could be cleared too late
 recorded = _numpy.recorded
 draw_state = _numpy.draw_state
 run_recorded = _numpy.run_recorded

@@ -57,6 +57,13 @@ def stream(array: Any, chosen: int | None) -> int | None:
     return _raw_stream(array.get_device()) if array.is_cuda else None
 
 
+def capturing(array: Any) -> bool:
+    if not array.is_cuda:
+        return False
+    with torch.cuda.device(array.device):  # its current stream is asked, and not that of the current device
+        return bool(torch.cuda.is_current_stream_capturing())
+
+
 def draw_seed(generator: Any | None) -> int:
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator is {type(generator)}; with torch tensors it is a torch.Generator.")
