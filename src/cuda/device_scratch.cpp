@@ -3,19 +3,44 @@
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 
+#include "dispatch/fork_safe_mutex.hpp"
+
 #include <algorithm>
-#include <atomic>
 
 namespace heed::cuda {
 namespace {
 
 constexpr std::size_t kLeastBytes = 4096;
 
-/// Of this thread, and never of another one: what a thread has put on its own stream may go on when it has ended.
-std::uint64_t thread_number() {
-  static std::atomic<std::uint64_t> last = 0;
-  static thread_local const std::uint64_t mine = ++last;
-  return mine;
+/// A thread that may have a stream of its own.
+struct Thread {
+  std::uint64_t number;  ///< from 1 on, as small as can be: an ended thread's goes to one that comes later
+  std::uint64_t serial;  ///< of this thread and never of another one
+};
+
+Thread this_thread() {
+  struct Numbers {
+    dispatch::ForkSafeMutex mutex;
+    std::vector<std::uint64_t> free;
+    std::uint64_t last = 0, threads = 0;
+  };
+  static Numbers& numbers = *new Numbers;  // for threads that end after main has
+  struct Holder {
+    Thread thread;
+    Holder() {
+      const std::scoped_lock lock(numbers.mutex);
+      thread.serial = ++numbers.threads;
+      if (numbers.free.empty()) numbers.free.push_back(++numbers.last);
+      thread.number = numbers.free.back();
+      numbers.free.pop_back();
+    }
+    ~Holder() {
+      const std::scoped_lock lock(numbers.mutex);
+      numbers.free.push_back(thread.number);
+    }
+  };
+  static thread_local const Holder mine;
+  return mine.thread;
 }
 
 /// While it lives this thread may allocate although a stream is being captured.
@@ -36,7 +61,7 @@ DeviceScratch::Stream DeviceScratch::stream_of(int device, CUstream handle) {
   constexpr std::uintptr_t kLegacy = 1, kPerThread = 2;
   const auto number = reinterpret_cast<std::uintptr_t>(handle);
   if (number == kLegacy) handle = nullptr;
-  return {device, handle, number == kPerThread ? thread_number() : 0};
+  return {device, handle, number == kPerThread ? this_thread().number : 0};
 }
 
 DeviceScratch::~DeviceScratch() {
@@ -59,6 +84,13 @@ std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_
   OfStream& here = of(device, stream);
   const std::lock_guard lock(here.growing);
   std::span<std::byte>& workspace = here.workspace;
+  if (const Stream key = stream_of(device, stream); key.thread != 0 && here.owner != this_thread().serial) {
+    // What an ended thread has put on its stream may not be done yet, and there is no name any more to wait for it
+    // alone. Where waiting is forbidden, because a graph is being captured, the memory is left to it.
+    const RelaxedCapture relaxed;
+    if (!workspace.empty() && Driver::get()->cuCtxSynchronize() != kSuccess) workspace = {};
+    here.owner = this_thread().serial;
+  }
   // By half at least: what was outgrown is kept, and many small steps would pile up.
   if (workspace.size() < bytes)
     workspace = allocate(device, std::max({bytes, kLeastBytes, workspace.size() + workspace.size() / 2}));

@@ -17,8 +17,8 @@ namespace heed::cuda {
 /// several steps as long as steps() keeps these together), and one of its own for every call that is captured into a
 /// graph, which may be replayed at any time on any stream. All bytes are zero at first. Memory is given back with the
 /// object. A workspace that grew keeps its old memory until then, because work in flight may still use it: all in all
-/// at most three times the last. So does that of a stream that was destroyed, or of a thread that has ended: nobody
-/// says when their work is done.
+/// at most three times the last. So does that of a stream that was destroyed: nobody says when its work is done. That
+/// of a thread's own stream goes to a thread that comes when it has ended, which waits for the GPU once.
 class DeviceScratch {
  public:
   DeviceScratch() = default;
@@ -40,12 +40,13 @@ class DeviceScratch {
   struct Stream {
     int device;
     CUstream handle;       ///< null: the default stream, which has another name, too
-    std::uint64_t thread;  ///< CU_STREAM_PER_THREAD is one handle for a stream of every thread; 0: all others
+    std::uint64_t thread;  ///< its number: CU_STREAM_PER_THREAD is one handle for a stream of every thread; 0: others
     friend auto operator<=>(const Stream&, const Stream&) = default;
   };
   struct OfStream {
     std::mutex growing;
     std::span<std::byte> workspace;  ///< guarded by it
+    std::uint64_t owner = 0;         ///< likewise: of a thread's own stream which thread has waited for those before it
     std::mutex steps;
   };
   static Stream stream_of(int device, CUstream handle);

@@ -8,8 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <dlfcn.h>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <thread>
 
 namespace heed::cuda::test {
@@ -31,18 +34,57 @@ constexpr std::uintptr_t kLegacyStream = 1, kPerThreadStream = 2;
 
 CUstream named(std::uintptr_t handle) { return reinterpret_cast<CUstream>(handle); }
 
-// The second thread has the memory of the first, thread-locals and all; its stream is another one.
-TEST(DeviceScratch, a_thread_that_follows_another_has_a_stream_of_its_own) {
-  DeviceScratch scratch;
+/// How often somebody waited for all of a GPU's work while f ran.
+template <class F>
+int waits_during(const F& f) {
+  static int waits;
+  waits = 0;
+  const auto before =
+      reinterpret_cast<void (*)(void (*)(const char*))>(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_cuda_before"));
+  before([](const char* called) { waits += std::string_view(called) == "cuCtxSynchronize"; });
+  f();
+  before(nullptr);
+  return waits;
+}
+
+/// Where the workspaces of as many threads are that follow each other, each on its own stream.
+std::set<std::byte*> places_of_threads(DeviceScratch& scratch, int threads) {
   std::set<std::byte*> places;
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < threads; ++i)
     std::thread([&] {
       const DeviceGuard guard(0);
       std::byte* const first = scratch.take(0, named(kPerThreadStream), 10).data();
       EXPECT_EQ(scratch.take(0, named(kPerThreadStream), 10).data(), first);
       places.insert(first);
     }).join();
+  return places;
+}
+
+// The stream of the second is another one, on which nothing waits for what the first has left on its own.
+TEST(DeviceScratch, a_thread_that_follows_another_has_its_memory_once_that_one_s_work_is_done) {
+  DeviceScratch scratch;
+  std::set<std::byte*> places;
+  EXPECT_EQ(waits_during([&] { places = places_of_threads(scratch, 3); }), 2);
+  EXPECT_EQ(places.size(), 1U);
+}
+
+TEST(DeviceScratch, a_thread_that_may_not_wait_for_the_one_before_has_memory_of_its_own) {
+  DeviceScratch scratch;
+  setenv("FAKE_CUDA_CAPTURING", "1", 1);
+  const std::set<std::byte*> places = places_of_threads(scratch, 3);
+  unsetenv("FAKE_CUDA_CAPTURING");
   EXPECT_EQ(places.size(), 3U);
+}
+
+TEST(DeviceScratch, threads_at_the_same_time_have_streams_of_their_own) {
+  DeviceScratch scratch;
+  std::set<std::byte*> places;
+  std::thread([&] {
+    const DeviceGuard guard(0);
+    places.insert(scratch.take(0, named(kPerThreadStream), 10).data());
+    places.merge(places_of_threads(scratch, 1));
+  }).join();
+  EXPECT_EQ(places.size(), 2U);
 }
 
 TEST(DeviceScratch, the_default_stream_is_one_by_both_its_names_and_another_on_each_gpu) {

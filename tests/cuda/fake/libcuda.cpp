@@ -4,6 +4,7 @@
 ///   FAKE_CUDA_INIT=100        what cuInit returns (0)
 ///   FAKE_CUDA_DEVICES=2       how many GPUs there are (2); GPU i is "Fake GPU i", sm_90
 ///   FAKE_CUDA_NO_FUNCTION=1   no module has a function
+///   FAKE_CUDA_CAPTURING=1     some stream is being captured, and nobody may wait for all of a GPU's work
 ///   FAKE_CUDA_BARE=1          it can be asked for no function by version, and exports few
 /// Memory from 0x1000000000000 on belongs to GPU 0, from 0x2000000000000 to GPU 1; 0x3... is managed, 0x4... is pinned.
 /// What is allocated is host memory that belongs to GPU 0; streams do at once what they are told. Any bytes are a
@@ -22,7 +23,8 @@
 
 namespace {
 
-constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500, kNotSupported = 801;
+constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500, kNotSupported = 801,
+              kCaptureUnsupported = 900;
 
 int setting(const char* variable, int otherwise) {
   const char* const value = std::getenv(variable);
@@ -167,6 +169,11 @@ int not_capturing(void*, int* status) {
   return 0;
 }
 int exchange_mode(int*) { return 0; }
+int synchronize() {
+  if (contexts.empty()) return kInvalidContext;
+  may_wait("cuCtxSynchronize");
+  return setting("FAKE_CUDA_CAPTURING", 0) != 0 ? kCaptureUnsupported : 0;
+}
 int do_nothing(void*) { return contexts.empty() ? kInvalidContext : 0; }
 
 int pointer_attributes(unsigned count, const int* which, void** values, std::uint64_t pointer) {
@@ -216,6 +223,7 @@ int cuGetProcAddress_v2(const char* name, void** function, int version, std::uin
       {"cuCtxPushCurrent", reinterpret_cast<void*>(&push)},
       {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(&current)},
+      {"cuCtxSynchronize", reinterpret_cast<void*>(&synchronize)},
       {"cuPointerGetAttributes", reinterpret_cast<void*>(&pointer_attributes)},
       {"cuModuleLoadDataEx", reinterpret_cast<void*>(&load_module)},
       {"cuModuleUnload", reinterpret_cast<void*>(&unload_module)},
