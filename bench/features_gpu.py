@@ -4,12 +4,15 @@
 
 b = 4, 16 heads, s = 4096 unless a row says otherwise. Every row is a graph of several launches, forward passes and backward
 passes apart, replayed in rounds of random order; medians, in TFLOP/s of the pairs that the mask shows (a backward pass counts
-2.5 times a forward one). Results are compared with the fp64 reference for some rows of one head before anything is timed.
---quick runs everything once on small sizes, on the CPU where there is no GPU: it measures nothing.
+2.5 times a forward one). Before anything is timed o, dq, dk and dv of two heads are compared with fp64, as they came from
+threads that share a stream; one that is wrong ends the run. (Not with dropout: its random numbers would take longer in Python
+than all the rest.) --quick runs everything once on small sizes, on the CPU where there is no GPU: it measures nothing.
 """
 
 import argparse
 import json
+import math
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -18,10 +21,11 @@ from contest import TYPES, cpu_times, gpu_times
 from machine import machine
 
 import heed
-import heed.reference
 
 PASSES = ("forward", "backward")
 BLOCK = 128  # of the block mask
+ALLOWED = {"bf16": 2e-2, "f16": 3e-3}  # error of o, as a part of its largest element; of a gradient thrice as much
+AT_ONCE = 1024  # rows of queries, in fp64
 
 
 def half_of_blocks(count, device):
@@ -44,9 +48,11 @@ class Row:
         self.q, self.k = random_tensor(h, d), random_tensor(h_k or h, d)
         self.v, self.d_o = random_tensor(h_k or h, self.d_v), random_tensor(h, self.d_v)
         lengths = lengths(b, s) if lengths else None
+        self.starts = None  # of sequences in one row of tokens
         if lengths:
             starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
-            total = int(starts[-1])
+            self.starts = starts.tolist()
+            total = self.starts[-1]
             self.q, self.k, self.v, self.d_o = (x.flatten(0, 1)[:total].contiguous() for x in (self.q, self.k, self.v, self.d_o))
             self.options |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
             self.options |= {"max_seqlen_q": max(lengths), "max_seqlen_k": max(lengths)}
@@ -85,23 +91,62 @@ class Row:
     def flops(self, what):
         return 2 * self.pairs * (self.d + self.d_v) * (2.5 if what == "backward" else 1.0)
 
-    def error(self):
-        """Of some rows of the first head, as a part of the largest element; None for what has no short reference."""
-        if any(key in self.options for key in ("dropout_p", "cu_seqlens_q", "block_mask")):
+    def errors(self):
+        """The distances of o, dq, dk and dv from fp64, as parts of the largest elements; None for dropout."""
+        if "dropout_p" in self.options:
             return None
-        rows = slice(-64, None)
-        part = {key: value for key, value in self.options.items() if key in ("causal", "softcap", "window")}
-        for key in ("alibi_slopes", "sink"):
-            if key in self.options:
-                part[key] = self.options[key][:1].cpu().numpy()
-        for key in ("bias", "mask"):
-            if key in self.options:
-                x = self.options[key][:1, :1, rows].cpu()
-                part[key] = (x if key == "mask" else x.float()).numpy()
-        q, k, v = self.q[:1, rows, :1], self.k[:1, :, :1], self.v[:1, :, :1]
-        o, _ = heed.reference.attention(*(x.float().cpu().numpy() for x in (q, k, v)), **part)
-        got = self.o[:1, rows, :1].float().cpu().numpy()
-        return float(abs(got - o).max() / abs(o).max())
+        last_entry = len(self.q) - 1 if self.starts is None else len(self.starts) - 2
+        apart, largest = defaultdict(float), defaultdict(float)
+        for b, h_k in {(0, 0), (last_entry, self.k.shape[-2] - 1)}:
+            for name, got, exact in self.judged(b, h_k):
+                apart[name] = max(apart[name], (got.double() - exact).abs().nan_to_num(math.inf).max().item())
+                largest[name] = max(largest[name], exact.abs().max().item())
+        return {name: apart[name] / largest[name] for name in apart}
+
+    def judged(self, b, h_k):
+        """(name, what heed has computed, the same in fp64) of a head of K and V, and of the query heads that share it."""
+        tensors = (self.q, self.k, self.v, self.d_o, self.o, *self.gradients[:3])
+        q, k, v, d_o, o, dq, dk, dv = (self.entry(x, b) for x in tensors)
+        its_k, its_v = (x[:, h_k].double().requires_grad_() for x in (k, v))
+        group = q.shape[1] // k.shape[1]
+        for h in range(h_k * group, (h_k + 1) * group):
+            for first in range(0, len(q), AT_ONCE):
+                rows = slice(first, first + AT_ONCE)
+                its_q = q[rows, h].double().requires_grad_()
+                exact = self.weights(b, h, first, its_q @ its_k.T / math.sqrt(self.d)) @ its_v
+                exact.backward(d_o[rows, h].double())
+                yield "o", o[rows, h], exact.detach()
+                yield "dq", dq[rows, h], its_q.grad
+        yield "dk", dk[:, h_k], its_k.grad
+        yield "dv", dv[:, h_k], its_v.grad
+
+    def entry(self, x, b):
+        """[s, h, d] of batch entry b."""
+        return x[b] if self.starts is None else x[self.starts[b] : self.starts[b + 1]]
+
+    def weights(self, b, h, first, scores):
+        """What head h of batch entry b makes of scores [queries from the first one on, all keys]."""
+        count, keys = scores.shape
+        i = torch.arange(first, first + count, device=scores.device)[:, None]
+        j = torch.arange(keys, device=scores.device)
+        told = self.options
+        plane = lambda x: x[min(b, len(x) - 1), min(h, x.shape[1] - 1)]  # noqa: E731
+        if "softcap" in told:
+            scores = told["softcap"] * torch.tanh(scores / told["softcap"])
+        if "bias" in told:
+            scores = scores + plane(told["bias"])[first : first + count].double()
+        if "alibi_slopes" in told:
+            scores = scores - told["alibi_slopes"][h].double() * (i - j).abs()
+        left, right = told.get("window", (keys, 0 if told.get("causal") else keys))
+        hidden = (j < i - left) | (j > i + right)
+        if "mask" in told:
+            hidden |= ~plane(told["mask"])[first : first + count]
+        if "block_mask" in told:
+            hidden |= ~plane(told["block_mask"][0])[i // BLOCK, j // BLOCK]
+        scores = scores.masked_fill(hidden, -math.inf)
+        if "sink" in told:  # one more key, with no value
+            scores = torch.cat([scores, told["sink"][h].double().expand(count, 1)], 1)
+        return torch.softmax(scores, 1)[:, :keys].masked_fill(hidden, 0)  # also of a query that sees nothing
 
 
 def rows_for(d, sizes, device, dtype):
@@ -155,12 +200,22 @@ def measure(rows, device, rounds):
     return {row.name: {what: row.flops(what) / times[row, what][0] / 1e12 for what in PASSES} for row in rows}
 
 
+def judge(row, allowed):
+    """The errors of a row; one that is too large ends the run."""
+    errors = row.errors()
+    for name, error in (errors or {}).items():
+        if not error < allowed * (1 if name == "o" else 3):
+            raise SystemExit(f"{row.name}: wrong, the error of {name} is {error}")
+    return errors
+
+
 def table(results, errors):
-    lines = ["| problem | forward | of plain | backward | of plain | error |", "|---|---|---|---|---|---|"]
+    lines = ["| problem | forward | of plain | backward | of plain | error of o, of gradients |", "|---|---|---|---|---|---|"]
     for name, speed in results.items():
         plain = results.get(name.split(",")[0], speed)
         part = {what: f"{speed[what] / plain[what]:.2f}" for what in speed}
-        error = "" if errors[name] is None else f"{errors[name]:.0e}"
+        of = errors[name]
+        error = "" if of is None else f"{of['o']:.0e}, {max(of['dq'], of['dk'], of['dv']):.0e}"
         lines.append(
             f"| {name} | {speed['forward']:.0f} | {part['forward']} | {speed['backward']:.0f} | {part['backward']} | {error} |"
         )
@@ -182,17 +237,13 @@ def main():
     dtype = TYPES[given.type]
     sizes = (2, 4, 64) if given.quick else (4, 16, 4096)
     rounds = 1 if given.quick else given.rounds
-    allowed = {"bf16": 2e-2, "f16": 3e-3}[given.type]
 
     results, errors = {}, {}
     groups = [lambda d=d: rows_for(int(d), sizes, device, dtype) for d in given.d.split(",")]
     for group in [*groups, lambda: other_dims(sizes, device, dtype)]:
         with ThreadPoolExecutor() as pool:  # kernels are compiled at the first call
             rows = list(pool.map(lambda make: make(), group()))
-        for row in rows:
-            errors[row.name] = row.error()
-            if errors[row.name] is not None and not errors[row.name] < allowed:
-                raise SystemExit(f"{row.name}: wrong, its error is {errors[row.name]}")
+        errors |= {row.name: judge(row, ALLOWED[given.type]) for row in rows}
         results |= measure(rows, device, rounds)
         del rows
         if device == "cuda":

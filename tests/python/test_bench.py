@@ -92,7 +92,57 @@ def test_the_cost_of_features_is_measured(tmp_path):
     record = json.loads((tmp_path / "f.json").read_text())
     assert {"d64 full", "d64 causal, ALiBi", "d192/128 causal"} <= set(record["results"])
     assert all(each["forward"] > 0 and each["backward"] > 0 for each in record["results"].values())
+    for name, errors in record["errors"].items():
+        assert errors is None if "dropout" in name else set(errors) == {"o", "dq", "dk", "dv"}, name
     assert (tmp_path / "f.md").read_text() in done.stdout
+
+
+@pytest.mark.parametrize("what", ["dq", "dk", "dv"])
+def test_a_wrong_gradient_ends_the_measurement_of_features(what):
+    pytest.importorskip("torch", reason="torch is not installed")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import features_gpu, heed\n"
+        "backward, what = heed.attention_backward, sys.argv.pop(1)\n"
+        "def wrong(*tensors, **options):\n"
+        "    gradients = backward(*tensors, **options)\n"
+        "    if 'block_mask' in options:\n"
+        "        getattr(gradients, what)[-1, -1, -1, -1] += 10\n"
+        "    return gradients\n"
+        "heed.attention_backward = wrong\n"
+        "sys.exit(features_gpu.main())\n"
+    )
+    done = run(program, str(BENCH), what, "--quick", "--d=64")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"d64 full, half of the blocks of 128 x 128: wrong, the error of {what} is" in done.stderr
+
+
+def test_the_judge_of_features_agrees_with_the_reference(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import features_gpu
+
+    import heed
+    import heed.reference
+
+    def as_numpy(value):
+        if isinstance(value, tuple):
+            return tuple(as_numpy(each) for each in value)
+        return value.numpy() if isinstance(value, torch.Tensor) else value
+
+    monkeypatch.setattr(features_gpu, "AT_ONCE", 16)
+    monkeypatch.setattr(features_gpu, "BLOCK", 8)
+    wide = dict(sizes=(2, 4, 40), device="cpu", dtype=torch.float32)
+    for make in [*features_gpu.rows_for(64, *wide.values()), *features_gpu.other_dims(*wide.values())]:
+        row = make()
+        if "dropout_p" in row.options:
+            continue
+        assert max(row.errors().values()) < 1e-4, row.name
+        options = {name: as_numpy(value) for name, value in row.options.items()}
+        q, k, v, d_o = map(as_numpy, (row.q, row.k, row.v, row.d_o))
+        exact = heed.reference.attention_backward(q, k, v, d_o, **options)
+        row.o = torch.from_numpy(heed.reference.attention(q, k, v, **options)[0])
+        row.gradients = heed.Gradients(*(torch.from_numpy(each) for each in exact[:3]))
+        assert max(row.errors().values()) < 1e-9, row.name
 
 
 def test_tritons_tutorial_takes_part_where_its_file_is_named(tmp_path, monkeypatch):
