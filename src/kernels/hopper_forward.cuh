@@ -11,11 +11,13 @@
 #include "hopper_bias.cuh"
 #include "hopper_config.h"
 #include "hopper_copies.cuh"
+#include "hopper_output.cuh"
 #include "hopper_products.cuh"
 #include "hopper_roles.cuh"
 #include "hopper_rows.cuh"
 #include "hopper_softmax.cuh"
 #include "hopper_tiles.cuh"
+#include "hopper_waiting.cuh"
 #include "ptx.cuh"
 #include "ring.cuh"
 #include "shown_entries.cuh"
@@ -41,6 +43,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   const u32 v_full = k_empty + 8 * C.k_stages, v_empty = v_full + 8 * C.v_stages;
   const u32 bias_full = v_empty + 8 * C.v_stages, bias_empty = bias_full + 8 * C.bias_tiles();
   volatile TileWork* works = reinterpret_cast<volatile TileWork*>(heed_shared + C.work_at());  // [buffer][warpgroup]
+  const CopyPlaces places{&map_q, &map_k, &map_v, base, q_full, q_empty, k_full, k_empty, v_full, v_empty, works};
 
   if (threadIdx.x == 0) {
     tma_prefetch(&map_q);
@@ -73,6 +76,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
 
   if (C.specialised && warpgroup == 0) {
     // ---- the copying warp ------------------------------------------------------------------------------------------
+    // Which tiles and blocks are sent when. The loop is in this function and not in hopper_copies.cuh because the compiler
+    // would number registers otherwise, also those of the math warpgroups (docs/kernels/log.md, "Pitfalls").
     begin_copying<C>();
     if constexpr (C.bias_copied()) {
       const u32 copying_warp = warp_uniform(threadIdx.x / 32);
@@ -101,30 +106,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         const int kv_head = kv_head_of<F>(p, work);
         const Sequence sequence = sequence_of_tile<C>(p, work);
 
-        auto load_q = [&]() {
-#pragma unroll 1
-          for (int w = 0; w < kWgs; ++w) {
-            const u32 slot = q.stage * kWgs + w;
-            mbarrier_wait(q_empty + 8 * slot, q.phase ^ 1);
-            works[slot].row_tile = found ? work.row_tile : -1;
-            works[slot].head = work.head;
-            works[slot].batch = work.batch;
-            if constexpr (F.own_lengths) {
-              works[slot].q_row = work.q_row;
-              works[slot].k_row = work.k_row;
-              works[slot].s_q = work.s_q;
-              works[slot].s_k = work.s_k;
-            }
-            if (!found) {
-              mbarrier_arrive(q_full + 8 * slot);
-              continue;
-            }
-            mbarrier_arrive_expect(q_full + 8 * slot, 64 * 128 * C.panels());
-            const int row = work.row_tile * C.tile_rows() + rank_row + w * 64;
-            load_q_rows<C>(base + slot * C.q_bytes(), &map_q, q_full + 8 * slot, p, sequence, work, row, once);
-          }
-          q.next();
-        };
+        auto load_q = [&]() { send_q<C>(places, p, q, sequence, work, found, rank, once); };
         // In a cluster each block copies half of the rows, for both.
         auto load_half = [&](u32 to, const TensorMap* map, u32 full, int panels, int block, const MapSteps& steps)
             __attribute__((always_inline)) {
@@ -135,37 +117,20 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
                             work.batch * steps.batch, 3, again);
         };
         auto load_k = [&](int block) {
-          mbarrier_wait(k_empty + 8 * k.stage, k.phase ^ 1);
-          mbarrier_arrive_expect(k_full + 8 * k.stage, C.k_bytes());
-          const u32 to = base + C.k_at() + k.stage * C.k_bytes();
           if constexpr (C.cluster == 1) {
-#pragma unroll
-            for (int i = 0; i < C.panels(); ++i)
-              tma_load(to + i * (kN * 128), &map_k, k_full + 8 * k.stage, i * 64, sequence.k_row + block * kN,
-                       kv_head * p.k_map.head, work.batch * p.k_map.batch, again);
+            send_k<C>(places, p, k, sequence, kv_head, work, block, again);
           } else {
-            load_half(to, &map_k, k_full + 8 * k.stage, C.panels(), block, p.k_map);
+            load_half(claim_k<C>(places, k), places.k, places.k_full + 8 * k.stage, C.panels(), block, p.k_map);
+            k.next();
           }
-          k.next();
         };
         auto load_v = [&](int block) {
-          mbarrier_wait(v_empty + 8 * v.stage, v.phase ^ 1);
-          mbarrier_arrive_expect(v_full + 8 * v.stage, C.v_bytes());
-          const u32 to = base + C.v_at() + v.stage * C.v_bytes();
-          if constexpr (C.v_by_columns) {
-#pragma unroll
-            for (int i = 0; i < C.key_panels(); ++i)
-              tma_load(to + i * (C.d_v * 128), &map_v, v_full + 8 * v.stage, sequence.k_row + block * kN + i * 64, 0,
-                       kv_head * p.v_map.head, work.batch * p.v_map.batch, again);
-          } else if constexpr (C.cluster == 1) {
-#pragma unroll
-            for (int i = 0; i < C.v_panels(); ++i)
-              tma_load(to + i * (kN * 128), &map_v, v_full + 8 * v.stage, i * 64, sequence.k_row + block * kN,
-                       kv_head * p.v_map.head, work.batch * p.v_map.batch, again);
+          if constexpr (C.cluster == 1) {
+            send_v<C>(places, p, v, sequence, kv_head, work, block, again);
           } else {
-            load_half(to, &map_v, v_full + 8 * v.stage, C.v_panels(), block, p.v_map);
+            load_half(claim_v<C>(places, v), places.v, places.v_full + 8 * v.stage, C.v_panels(), block, p.v_map);
+            v.next();
           }
-          v.next();
         };
 
         // Where tiles differ, the next one is drawn beside the last copy of this one. Any sooner, and who is at a long tile
@@ -222,8 +187,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
   if (C.turns != Turns::free && w == kWgs - 1) barrier_arrive(next_turn, 256);  // the first one begins
 
   // Without a copying warp a thread of the first warp copies, whenever that warp has to wait.
-  Waiting<C> waiting(p, {&map_q, &map_k, &map_v, base, q_full, q_empty, k_full, k_empty, v_full, v_empty, works},
-                     w == 0 && warp == 0);
+  Waiting<C> waiting(p, places, w == 0 && warp == 0);
   const u64 k_operand = swizzled_operand(base + C.k_at(), 16);
   const u64 v_operand = swizzled_operand(base + C.v_at(), C.v_by_columns ? 16 : kN * 128);
   const u32 p_at = base + C.p_at() + w * C.p_bytes();
@@ -369,17 +333,8 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
         }
       }
     }
-    if constexpr (C.q_in_registers) {
-#pragma unroll
-      for (int i = 0; i < C.d / 16; ++i) {
-        const u32 group = 2 * i + (lane >> 4);
-        u32 four[4];
-        load_matrices(four, base + slot * C.q_bytes() + warp * 16 * 128 + matrix_row + (group / 8) * (64 * 128) +
-                           (((group % 8) ^ (lane & 7)) * 16));
-#pragma unroll
-        for (int r = 0; r < 4; ++r) q_registers[4 * i + r] = four[r];
-      }
-    }
+    if constexpr (C.q_in_registers)
+      load_q_registers<C>(q_registers, base + slot * C.q_bytes() + warp * 16 * 128 + matrix_row, lane);
     if (more) waiting.wait(k_full + 8 * k.stage, k.phase);
     pin_scores();
     issue_qk();
@@ -412,59 +367,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
     }
     const u32 at =
         (C.own_o_memory ? base + C.o_at() + w * (2 * 64 * 128) : base + from * C.q_bytes()) + warp * 16 * 128;
-    const int rows = sequence.rows() - first_row;  // rows of this warp that are the sequence's
-    const bool whole = !F.own_lengths || rows >= 16;
-#pragma unroll
-    for (int panel = 0; panel < C.v_panels(); ++panel) {
-      const u32 to = at + (C.own_o_memory ? panel % 2 : panel) * (64 * 128);
-      if (C.own_o_memory) {  // the store that used this panel before must have read it
-        if (lane == 0) tma_store_wait_read<1>();
-        __syncwarp();
-      }
-#pragma unroll
-      for (int column = 0; column < 64; column += 16) {
-        if (panel * 64 + column >= C.d_v) break;
-        const u32 there = to + matrix_row + (((column / 8 + (lane >> 4)) ^ (lane & 7)) * 16);
-        // Two groups of 8 columns, rows r and r + 8.
-        if constexpr (C.sums_in_f16) {
-          float x[8];
-          widen(x, o, (panel * 64 + column) / 4);
-          store_matrix_x4(there, pack<T>(x[0] * factor[0], x[1] * factor[0]), pack<T>(x[2] * factor[1], x[3] * factor[1]),
-                          pack<T>(x[4] * factor[0], x[5] * factor[0]), pack<T>(x[6] * factor[1], x[7] * factor[1]));
-        } else {
-          const float* x = o + (panel * 64 + column) / 2;
-          store_matrix_x4(there, pack<T>(x[0] * factor[0], x[1] * factor[0]), pack<T>(x[2] * factor[1], x[3] * factor[1]),
-                          pack<T>(x[4] * factor[0], x[5] * factor[0]), pack<T>(x[6] * factor[1], x[7] * factor[1]));
-        }
-      }
-      if (C.own_o_memory || panel == C.v_panels() - 1) {
-        const int first_panel = C.own_o_memory ? panel : 0;
-        if (whole) {
-          fence_shared_for_async();
-          __syncwarp();
-          if (lane == 0) {
-#pragma unroll
-            for (int i = first_panel; i <= panel; ++i)
-              store_o_rows<C>(&map_o, C.own_o_memory ? to : at + i * (64 * 128), i * 64, p, sequence, work, first_row);
-          }
-        } else {  // the rows behind belong to somebody else: written one by one
-          __syncwarp();
-          u16* out = static_cast<u16*>(p.o) + work.batch * p.o_steps.batch;
-#pragma unroll 1
-          for (int i = lane; i < rows * 8 * (panel + 1 - first_panel); i += 32) {
-            const int chunk = i % 8, row = i / 8 % rows, which = first_panel + i / 8 / rows;
-            if (which * 64 + chunk * 8 >= p.d_v) continue;
-            const u32 source = C.own_o_memory ? to : at + which * (64 * 128);
-            const i64 at_row = sequence.head(work.head, first_row + row) * p.o_steps.head +
-                               (sequence.q_row + sequence.query(first_row + row)) * p.o_steps.row;
-            *reinterpret_cast<uint4*>(out + at_row + which * 64 + chunk * 8) =
-                load_shared_16(source + row * 128 + ((chunk ^ (row & 7)) * 16));
-          }
-          __syncwarp();
-        }
-        if (lane == 0) tma_store_commit();
-      }
-    }
+    store_o_of_warp<C, T>(o, factor, &map_o, p, sequence, work, first_row, at, matrix_row, lane);
   };
   auto finish_sums = [&](const TileWork& work) __attribute__((always_inline)) {
     const Sequence sequence = sequence_of_tile<C>(p, work);
@@ -674,17 +577,7 @@ HEED_DEVICE void hopper_forward(const TensorMap& map_q, const TensorMap& map_k, 
       done_with_bias();
       publish_weights();
       softmax.add_sums();
-      if (softmax.rescale) {
-        if constexpr (C.sums_in_f16) {
-#pragma unroll
-          for (int i = 0; i < C.d_v / 4; ++i)
-            o[i] = pack<f16>(to_float<f16>(u16(o[i])) * softmax.shrink[i & 1],
-                             to_float<f16>(u16(o[i] >> 16)) * softmax.shrink[i & 1]);
-        } else {
-#pragma unroll
-          for (int i = 0; i < C.d_v / 2; ++i) o[i] *= softmax.shrink[(i >> 1) & 1];
-        }
-      }
+      if (softmax.rescale) rescale<C>(o, softmax.shrink);
     };
     n = next(n);
     if (F.mask != MaskShape::none || kByEntries) {

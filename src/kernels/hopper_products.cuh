@@ -44,6 +44,18 @@ HEED_DEVICE void issue_scores_from_registers(X (&s)[R], const u32 (&q)[N], u64 k
                                                           k + (i % 4) * 2 + (i / 4) * (C.tile_k * 128 / 16), i > 0);
   }
 }
+/// Q of a warp's 16 rows for it; `row` is this lane's row.
+template <HopperConfig C, int N>
+HEED_DEVICE void load_q_registers(u32 (&q)[N], u32 row, u32 lane) {
+#pragma unroll
+  for (int i = 0; i < C.d / 16; ++i) {
+    const u32 group = 2 * i + (lane >> 4);
+    u32 four[4];
+    load_matrices(four, row + (group / 8) * (64 * 128) + (((group % 8) ^ (lane & 7)) * 16));
+#pragma unroll
+    for (int r = 0; r < 4; ++r) q[4 * i + r] = four[r];
+  }
+}
 /// Where the V of the i-th 16 keys lies, from the operand of its block. By columns V is stored as K is.
 template <HopperConfig C>
 HEED_DEVICE u32 keys_of_v(int i) {
@@ -72,6 +84,18 @@ HEED_DEVICE void widen(float (&x)[N], const u32 (&two)[R], int first = 0) {
   for (int i = 0; i < N / 2; ++i) {
     x[2 * i] = to_float<f16>(u16(two[first + i]));
     x[2 * i + 1] = to_float<f16>(u16(two[first + i] >> 16));
+  }
+}
+/// O of a thread's two rows, times a factor for each.
+template <HopperConfig C, class X, int R>
+HEED_DEVICE void rescale(X (&o)[R], const float (&factor)[2]) {
+  if constexpr (C.sums_in_f16) {
+#pragma unroll
+    for (int i = 0; i < C.d_v / 4; ++i)
+      o[i] = pack<f16>(to_float<f16>(u16(o[i])) * factor[i & 1], to_float<f16>(u16(o[i] >> 16)) * factor[i & 1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < C.d_v / 2; ++i) o[i] *= factor[(i >> 1) & 1];
   }
 }
 /// The same scores for one warp's 16 rows by mma.sync: the rare path of the lazy maximum, where other warps stay away.

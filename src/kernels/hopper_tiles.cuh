@@ -28,6 +28,19 @@ HEED_DEVICE TileWork work_at(const volatile TileWork& there) {
   }
   return work;
 }
+/// The other way round; row_tile -1 tells that there is no more work.
+template <HopperConfig C>
+HEED_DEVICE void put_work(volatile TileWork& there, const TileWork& work, int row_tile) {
+  there.row_tile = row_tile;
+  there.head = work.head;
+  there.batch = work.batch;
+  if constexpr (C.features.own_lengths) {
+    there.q_row = work.q_row;
+    there.k_row = work.k_row;
+    there.s_q = work.s_q;
+    there.s_k = work.s_k;
+  }
+}
 
 /// Key blocks of some rows, from the last to the first: those of the window, [low, high], then the sink columns'.
 struct KeyBlocks {
