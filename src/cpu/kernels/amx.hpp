@@ -139,46 +139,56 @@ struct AmxUnit {
     before_loads();
     const long row_bytes = static_cast<long>(pitch) * 4;
     for (int key = 0; key < keys; key += 2 * kTile, a += 2 * kTile * a_row, c += 2 * kTile * static_cast<long>(pitch)) {
-      float* const lower = c + kTile * static_cast<long>(pitch);
+      const float* const lower_a = a + kTile * a_row;
+      float* const lower_c = c + kTile * static_cast<long>(pitch);
       int column = 0;
       for (; column + kTile < pitch; column += 2 * kTile) {
-        _tile_loadd(0, c + column, row_bytes);
-        _tile_loadd(1, c + column + kLanes, row_bytes);
-        _tile_loadd(2, lower + column, row_bytes);
-        _tile_loadd(3, lower + column + kLanes, row_bytes);
-        for (int t = 0; t < terms; t += kTile) {
-          const float* const at = b + static_cast<long>(t) * pitch + column;
-          _tile_loadd(4, a + t, a_row * 4);
-          _tile_loadd(5, a + kTile * a_row + t, a_row * 4);
-          _tile_loadd(6, at, row_bytes);
-          _tile_loadd(7, at + kLanes, row_bytes);
-          _tile_dpbf16ps(0, 4, 6);
-          _tile_dpbf16ps(1, 4, 7);
-          _tile_dpbf16ps(2, 5, 6);
-          _tile_dpbf16ps(3, 5, 7);
-        }
-        _tile_stored(0, c + column, row_bytes);
-        _tile_stored(1, c + column + kLanes, row_bytes);
-        _tile_stored(2, lower + column, row_bytes);
-        _tile_stored(3, lower + column + kLanes, row_bytes);
+        load_sums(c + column, lower_c + column, row_bytes);
+        for (int t = 0; t < terms; t += kTile)
+          multiply_2x2(a + t, lower_a + t, a_row * 4, b + static_cast<long>(t) * pitch + column, row_bytes);
+        store_sums(c + column, lower_c + column, row_bytes);
       }
-      if (column < pitch) {
-        _tile_loadd(0, c + column, row_bytes);
-        _tile_loadd(2, lower + column, row_bytes);
-        for (int t = 0; t < terms; t += kTile) {
-          _tile_loadd(4, a + t, a_row * 4);
-          _tile_loadd(5, a + kTile * a_row + t, a_row * 4);
-          _tile_loadd(6, b + static_cast<long>(t) * pitch + column, row_bytes);
-          _tile_dpbf16ps(0, 4, 6);
-          _tile_dpbf16ps(2, 5, 6);
-        }
-        _tile_stored(0, c + column, row_bytes);
-        _tile_stored(2, lower + column, row_bytes);
+      if (column == pitch) continue;
+      _tile_loadd(0, c + column, row_bytes);
+      _tile_loadd(2, lower_c + column, row_bytes);
+      for (int t = 0; t < terms; t += kTile) {
+        _tile_loadd(4, a + t, a_row * 4);
+        _tile_loadd(5, lower_a + t, a_row * 4);
+        _tile_loadd(6, b + static_cast<long>(t) * pitch + column, row_bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(2, 5, 6);
       }
+      _tile_stored(0, c + column, row_bytes);
+      _tile_stored(2, lower_c + column, row_bytes);
     }
   }
 
  private:
+  /// Four sums, tiles 0 to 3: the rows at `upper` and at `lower`, 32 columns of both.
+  static void load_sums(const float* upper, const float* lower, long row_bytes) {
+    _tile_loadd(0, upper, row_bytes);
+    _tile_loadd(1, upper + kLanes, row_bytes);
+    _tile_loadd(2, lower, row_bytes);
+    _tile_loadd(3, lower + kLanes, row_bytes);
+  }
+  static void store_sums(float* upper, float* lower, long row_bytes) {
+    _tile_stored(0, upper, row_bytes);
+    _tile_stored(1, upper + kLanes, row_bytes);
+    _tile_stored(2, lower, row_bytes);
+    _tile_stored(3, lower + kLanes, row_bytes);
+  }
+  /// The four sums += a tile of A at `upper` and one at `lower`, times two tiles of B side by side.
+  static void multiply_2x2(const LooseWord* upper, const LooseWord* lower, long a_bytes, const float* b, long b_bytes) {
+    _tile_loadd(4, upper, a_bytes);
+    _tile_loadd(5, lower, a_bytes);
+    _tile_loadd(6, b, b_bytes);
+    _tile_loadd(7, b + kLanes, b_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+
   /// 2 x 2 tiles of S at a time; after each step along d, `beside` may use the vector units.
   template <class Beside>
   static void products(int vectors, const LooseWord* k, long k_row, const float* q, float* s, int keys, int words,
@@ -193,22 +203,11 @@ struct AmxUnit {
         _tile_zero(3);
         for (int w = 0; w < words; w += kTile) {
           const LooseWord* a = k + key * k_row + w;
-          const float* b = q + static_cast<long>(w) * kStrip + lane * kLanes;
-          _tile_loadd(4, a, k_row * 4);
-          _tile_loadd(5, a + kTile * k_row, k_row * 4);
-          _tile_loadd(6, b, kRowBytes);
-          _tile_loadd(7, b + kLanes, kRowBytes);
-          _tile_dpbf16ps(0, 4, 6);
-          _tile_dpbf16ps(1, 4, 7);
-          _tile_dpbf16ps(2, 5, 6);
-          _tile_dpbf16ps(3, 5, 7);
+          multiply_2x2(a, a + kTile * k_row, k_row * 4, q + static_cast<long>(w) * kStrip + lane * kLanes, kRowBytes);
           beside(w);
         }
         float* to = s + static_cast<long>(key) * kStrip + lane * kLanes;
-        _tile_stored(0, to, kRowBytes);
-        _tile_stored(1, to + kLanes, kRowBytes);
-        _tile_stored(2, to + kTile * kStrip, kRowBytes);
-        _tile_stored(3, to + kTile * kStrip + kLanes, kRowBytes);
+        store_sums(to, to + kTile * kStrip, kRowBytes);
       }
     }
   }
@@ -222,24 +221,10 @@ struct AmxUnit {
   }
 
   static void accumulate_2x2(const float* a, long column_floats, const float* b, float* o, int steps) {
-    _tile_loadd(0, o, kRowBytes);
-    _tile_loadd(1, o + kLanes, kRowBytes);
-    _tile_loadd(2, o + kTile * kStrip, kRowBytes);
-    _tile_loadd(3, o + kTile * kStrip + kLanes, kRowBytes);
-    for (int step = 0; step < steps; ++step, a += kTile * kTile, b += kTile * kStrip) {
-      _tile_loadd(4, a, 64);
-      _tile_loadd(5, a + column_floats, 64);
-      _tile_loadd(6, b, kRowBytes);
-      _tile_loadd(7, b + kLanes, kRowBytes);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, o, kRowBytes);
-    _tile_stored(1, o + kLanes, kRowBytes);
-    _tile_stored(2, o + kTile * kStrip, kRowBytes);
-    _tile_stored(3, o + kTile * kStrip + kLanes, kRowBytes);
+    load_sums(o, o + kTile * kStrip, kRowBytes);
+    for (int step = 0; step < steps; ++step, a += kTile * kTile, b += kTile * kStrip)
+      multiply_2x2(a, a + column_floats, kTile * 4, b, kRowBytes);
+    store_sums(o, o + kTile * kStrip, kRowBytes);
   }
 
   static void accumulate_1x1(const float* a, const float* b, float* o, int steps) {
