@@ -42,22 +42,8 @@ workers=${HEED_TEST_WORKERS:-8}
 seed=${HEED_SEED:-1}
 all_parts=(threads instructions conformance fuzz_backward fuzz_forward portable determinism sanitizer grids features)
 
-say() { printf 'gpu suite: %s\n' "$*"; }
-
-# part <name> <command...>: within the limit, its output in $OUT/<name>.log; what it says last goes to the summary.
-part() {
-  local name=$1 begin=$SECONDS status=0 word
-  shift
-  say "$name"
-  timeout --kill-after=10 "$limit" "$@" >"$OUT/$name.log" 2>&1 || status=$?
-  case $status in
-    0) word=passed ;;
-    124 | 137) word="ran past its limit" ;;
-    *) word="FAILED ($status)" ;;
-  esac
-  printf '%s: %s, %d s: %s\n' "$name" "$word" $((SECONDS - begin)) "$(tail -n 1 "$OUT/$name.log")" | tee -a "$OUT/summary.txt"
-  return "$status"
-}
+# shellcheck source=scripts/gpu_parts.sh
+source scripts/gpu_parts.sh
 
 # tests <program> <filter> [argument ...]: a filter that selects nothing is an error, and not a success.
 tests() {
@@ -226,9 +212,7 @@ case ${1:-} in
 esac
 chosen=("$@")
 ((${#chosen[@]})) || chosen=("${all_parts[@]}")
-for each in "${chosen[@]}"; do
-  [[ " ${all_parts[*]} " == *" $each "* ]] || { say "'$each' is no part; there are: ${all_parts[*]}"; exit 2; }
-done
+for each in "${chosen[@]}"; do is_part "$each" || exit 2; done
 for each in "$heed" "$library" "$conformance_tests" "$cuda_tests"; do
   [[ -x $each ]] || { say "no ${each#"$root"/}: cmake --preset release && cmake --build build"; exit 1; }
 done
@@ -238,7 +222,6 @@ if [[ -z $("$heed" kernels --engine=cuda --here --names) ]]; then
 fi
 export OUT=${OUT:-$root/build/gpu-suite}
 mkdir -p "$OUT"
-rm -f "$OUT/summary.txt"
 export HEED_CACHE_DIR=${HEED_CACHE_DIR:-${TMPDIR:-/tmp}/heed-gpu-suite-cache}
 export -f tests fuzz sanitizer_problems sanitize_one find_sanitizer "${all_parts[@]}"
 export root heed library conformance_tests cuda_tests python limit workers seed
@@ -247,7 +230,4 @@ export root heed library conformance_tests cuda_tests python limit workers seed
   "$heed" info
 } >"$OUT/machine.txt" 2>&1
 cat "$OUT/machine.txt"
-failures=0
-for each in "${chosen[@]}"; do part "$each" bash -c "$each" || failures=$((failures + 1)); done
-cat "$OUT/summary.txt"
-exit $((failures > 0))
+run_parts "${chosen[@]}"

@@ -14,13 +14,14 @@
 #
 # Nothing is installed: wheels are unpacked into a folder that comes first on PYTHONPATH.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 root=$PWD
 pack=$root/build-python/gpu
 python=${HEED_TORCH_PYTHON:-python3}
 all_parts=(suite transformers examples training host compare compare_backward)
 
-say() { printf 'gpu suite: %s\n' "$*"; }
+# shellcheck source=scripts/gpu_parts.sh
+source scripts/gpu_parts.sh
 
 # --- here ------------------------------------------------------------------------------------------------------------
 # Of the packages with compiled parts, wheels for every Python that torch 2.11 has; torch and NumPy are there already.
@@ -68,21 +69,6 @@ PYTHON
   chmod +x "$site/heed/bin/heed"
 }
 
-# part <name> <command...>: within the limit, its output in $OUT/<name>.log; what it says last goes to the summary.
-part() {
-  local name=$1 begin=$SECONDS status=0
-  shift
-  say "$name"
-  timeout --kill-after=10 "${HEED_PART_LIMIT:-540}" "$@" >"$OUT/$name.log" 2>&1 || status=$?
-  case $status in
-    0) word=passed ;;
-    124 | 137) word="ran past its limit" ;;
-    *) word="FAILED ($status)" ;;
-  esac
-  printf '%s: %s, %d s: %s\n' "$name" "$word" $((SECONDS - begin)) "$(tail -n 1 "$OUT/$name.log")" | tee -a "$OUT/summary.txt"
-  return $status
-}
-
 tests() {
   local workers=()
   if "$python" -c 'import xdist' 2>/dev/null; then workers=(-n "${HEED_TEST_WORKERS:-8}"); fi
@@ -116,9 +102,7 @@ fi
 [[ -d $pack/wheels ]] || { say "no ${pack#"$root"/}/wheels: 'scripts/python_gpu_suite.sh pack' makes it, on a machine with a network"; exit 1; }
 chosen=("$@")
 ((${#chosen[@]})) || chosen=("${all_parts[@]}")
-for each in "${chosen[@]}"; do
-  [[ " ${all_parts[*]} " == *" $each "* ]] || { say "'$each' is no part; there are: ${all_parts[*]}"; exit 2; }
-done
+for each in "${chosen[@]}"; do is_part "$each" || exit 2; done
 export OUT=${OUT:-$pack/out}
 mkdir -p "$OUT"
 unpack
@@ -131,7 +115,4 @@ export root python
   "$python" -m heed info
 } >"$OUT/machine.txt" 2>&1
 cat "$OUT/machine.txt"
-failures=0
-for each in "${chosen[@]}"; do part "$each" bash -c "$each" || failures=$((failures + 1)); done
-cat "$OUT/summary.txt"
-exit $((failures > 0))
+run_parts "${chosen[@]}"
