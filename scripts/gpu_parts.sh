@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # What scripts/gpu_suite.sh and scripts/python_gpu_suite.sh share: parts that run within a limit and are summed up in $OUT.
 
+limit=${HEED_PART_LIMIT:-540}  # seconds for each part
+
 say() { printf 'gpu suite: %s\n' "$*"; }
 
 # part <name> <command...>: within the limit, its output in $OUT/<name>.log; what it says last goes to the summary.
@@ -8,7 +10,7 @@ part() {
   local name=$1 begin=$SECONDS status=0 word
   shift
   say "$name"
-  timeout --kill-after=10 "${HEED_PART_LIMIT:-540}" "$@" >"$OUT/$name.log" 2>&1 || status=$?
+  timeout --kill-after=10 "$limit" "$@" >"$OUT/$name.log" 2>&1 || status=$?
   case $status in
     0) word=passed ;;
     124 | 137) word="ran past its limit" ;;

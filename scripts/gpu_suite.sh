@@ -37,7 +37,6 @@ library=$root/build/lib/libheed.so
 conformance_tests=$root/build/tests/heed_conformance
 cuda_tests=$root/build/tests/heed_cuda_tests
 python=${HEED_TORCH_PYTHON:-python3}
-limit=${HEED_PART_LIMIT:-540}
 workers=${HEED_TEST_WORKERS:-8}
 seed=${HEED_SEED:-1}
 all_parts=(threads instructions conformance fuzz_backward fuzz_forward portable determinism sanitizer grids features)

@@ -2,7 +2,6 @@
 
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
-
 #include "dispatch/fork_safe_mutex.hpp"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ constexpr std::size_t kLeastBytes = 4096;
 
 /// A thread that may have a stream of its own.
 struct Thread {
-  std::uint64_t number;  ///< from 1 on, as small as can be: an ended thread's goes to one that comes later
+  std::uint64_t number;  ///< from 1 on; an ended thread's goes to one that comes later
   std::uint64_t serial;  ///< of this thread and never of another one
 };
 
@@ -81,10 +80,11 @@ std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_
   CaptureStatus capturing = CaptureStatus::none;
   check(Driver::get()->cuStreamIsCapturing(stream, &capturing), "asking whether the stream is being captured");
   if (capturing != CaptureStatus::none) return allocate(device, bytes);
-  OfStream& here = of(device, stream);
+  const Stream which = stream_of(device, stream);
+  OfStream& here = of(which);
   const std::lock_guard lock(here.growing);
   std::span<std::byte>& workspace = here.workspace;
-  if (const Stream key = stream_of(device, stream); key.thread != 0 && here.owner != this_thread().serial) {
+  if (which.thread != 0 && here.owner != this_thread().serial) {
     // What an ended thread has put on its stream may not be done yet, and there is no name any more to wait for it
     // alone. Where waiting is forbidden, because a graph is being captured, the memory is left to it.
     const RelaxedCapture relaxed;
@@ -97,11 +97,11 @@ std::span<std::byte> DeviceScratch::take(int device, CUstream stream, std::size_
   return workspace;
 }
 
-std::mutex& DeviceScratch::steps(int device, CUstream stream) { return of(device, stream).steps; }
+std::mutex& DeviceScratch::steps(int device, CUstream stream) { return of(stream_of(device, stream)).steps; }
 
-DeviceScratch::OfStream& DeviceScratch::of(int device, CUstream stream) {
+DeviceScratch::OfStream& DeviceScratch::of(const Stream& which) {
   const std::lock_guard lock(mutex_);
-  return of_stream_[stream_of(device, stream)];
+  return of_stream_[which];
 }
 
 std::span<std::byte> DeviceScratch::allocate(int device, std::size_t bytes) {

@@ -50,7 +50,7 @@ class DeviceScratch {
     std::mutex steps;
   };
   static Stream stream_of(int device, CUstream handle);
-  OfStream& of(int device, CUstream stream);
+  OfStream& of(const Stream& which);
   std::span<std::byte> allocate(int device, std::size_t bytes);
 
   std::mutex mutex_;  ///< of both; never held while the driver is asked, which may wait for one of the GPUs

@@ -60,7 +60,7 @@ struct BackwardScratch {
   float *p_rows, *ds_rows;        // pairs: [kKeyBlock][kStrip / 2]
   float* ds_pairs;                // pairs: [kKeyBlock / 2][kStrip]
   float *k, *v;                   // [kBackwardChunk][words]
-  float* k_panels;                // per block: panels [d / 4][keys][4]
+  float* k_panels;                // per block, as Unit::pack_values lays out values
   float *dk, *dv;                 // [kBackwardChunk][pitch]
   float* dq;                      // [d, rounded up to Unit::kOutputStep][kStrip]
   float* bias;                    // [kKeyBlock][kStrip]
