@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _native
-from ._call import Call, add_outputs, prepare
+from ._call import Call, add_outputs, prepare, with_outputs
+from ._libraries import library_of
 
 Window = Sequence["int | None"]
 
@@ -16,8 +17,17 @@ def _run(call: Call, return_lse: bool) -> Any:
         return call.library.run_recorded(call, return_lse)
     if call.library.wants_gradient(call.fields):
         return call.library.run_with_gradient(call, return_lse)
-    add_outputs(call, return_lse)
-    _native.forward(call.fields, call.bhsd, call.engine, call.stream)
+    if call.lse is None and "randval" not in call.fields:  # the usual cases, without a list of what was brought
+        out = call.out
+        tell = None if out is None else library_of(out).check_output(out, "out")
+        add_outputs(call, return_lse)
+        _native.forward(call.fields, call.bhsd, call.engine, call.stream)
+        if tell is not None:
+            tell(out)
+    else:
+        brought = ("out", call.out), ("lse_out", call.lse), ("randval", call.fields.get("randval"))
+        add_outputs(call, return_lse)
+        with_outputs(brought, _native.forward, call.fields, call.bhsd, call.engine, call.stream)
     return (call.out, call.lse) if return_lse else call.out
 
 
@@ -49,6 +59,7 @@ def attention(
     return_lse: bool = False,
     math: str = "fast",
     deterministic: bool = False,
+    dq_accumulation: str = "f32",
     engine: str = "auto",
     stream: int | None = None,
 ) -> Any:
@@ -77,6 +88,7 @@ def attention(
     return_lse      also return the log-sum-exp, float32 [b, h, s_q], natural logarithm
     math            "fast", or "accurate": every product in float32
     deterministic   gradients are the same bits in every run, or backward() refuses; o and lse always are
+    dq_accumulation "f32", or q's own type of 16 bits ("f16", "bf16"): the gradient of q may be summed up in it, which is faster
     engine          "auto" (where q lies), "cpu" or "cuda"
     stream          a CUDA stream as a number, for arrays that are not torch's
     """
@@ -110,6 +122,7 @@ def attention(
         lse_out,
         math,
         deterministic,
+        dq_accumulation,
         engine,
         stream,
     )
@@ -147,6 +160,7 @@ def attention_varlen(
     return_lse: bool = False,
     math: str = "fast",
     deterministic: bool = False,
+    dq_accumulation: str = "f32",
     engine: str = "auto",
     stream: int | None = None,
 ) -> Any:
@@ -191,6 +205,7 @@ def attention_varlen(
         lse_out,
         math,
         deterministic,
+        dq_accumulation,
         engine,
         stream,
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _native
-from ._call import Call, add_outputs, prepare
+from ._call import Call, add_outputs, prepare, with_outputs
 from ._errors import UnsupportedError
 
 #: A gradient, and the input it belongs to.
 INPUTS = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias", "dsink": "sink", "dslopes": "alibi_slopes"}
 #: Those that are always computed.
 ALWAYS = ("dq", "dk", "dv")
+#: Where random numbers come from.
+RANDOMNESS = ("seed", "generator", "dropout_state")
 #: Where one of these is given, rows may belong to no sequence: heed does not write their gradients.
 PARTIAL = ("seqstart_q", "seqlen_q", "seqlen_k")
 
@@ -47,16 +49,23 @@ def attention_backward(
     """The gradients of sum(o * d_o) (+ sum(lse * d_lse)), where (o, lse) = attention(q, k, v, return_lse=True, **options).
 
     For arrays without autograd; torch tensors that require gradients need nothing but attention(). Options are those of
-    attention() and, with cu_seqlens_q= and cu_seqlens_k=, of attention_varlen(), as they were; dropout needs seed=.
+    attention() and, with cu_seqlens_q= and cu_seqlens_k=, of attention_varlen(), as they were; dropout needs the seed= (and
+    offset=) or the dropout_state= that the forward pass had.
 
     dq, dk, dv               arrays to write into; None: they are made
     dbias, dsink, dslopes    True, or an array to write into: also of bias, sink and alibi_slopes
     deterministic            the same bits in every run, or a refusal
+    dq_accumulation          "f32", or q's own type of 16 bits ("f16", "bf16"): dQ may be summed up in it, which is faster
     """
     given = {"dq": dq, "dk": dk, "dv": dv, "dbias": dbias, "dsink": dsink, "dslopes": dslopes}
     call, told = pose(q, k, v, o, lse, d_o, d_lse, given, options)
-    _native.backward(call.fields, told, call.bhsd, call.engine, call.stream)
+    with_outputs(brought(given), _native.backward, call.fields, told, call.bhsd, call.engine, call.stream)
     return results(told)
+
+
+def brought(given: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Those that are arrays: None, True and False say whether one is wanted."""
+    return [(name, each) for name, each in given.items() if each is not None and each is not True and each is not False]
 
 
 def pose(
@@ -66,11 +75,13 @@ def pose(
     for name in ("out", "lse_out", "return_lse", "randval"):
         if name in options:
             raise TypeError(f"a backward pass takes no {name}=: o and lse are what the forward pass has left.")
+    _check_dropout(options)
     call = prepare(q, k, v, **options)
     if call.recorded:
         raise UnsupportedError("a backward pass of its own while torch records a program: autograd writes one there.")
     call.fields["o"], call.fields["lse"] = o, lse
-    told = {"d_o": d_o, "d_lse": d_lse, "deterministic": int(call.deterministic)}
+    told = {"d_o": d_o, "d_lse": d_lse}
+    told |= {"deterministic": int(call.deterministic), "dq_accumulation": call.dq_accumulation}
     partial = any(name in call.fields for name in PARTIAL)
     for gradient, name in INPUTS.items():
         wanted = given[gradient]
@@ -90,10 +101,23 @@ def pose_without_results(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tup
     would make them, dense like q; options also say which gradients there will be."""
     asked = {name: options.pop(name, None) for name in INPUTS}
     with_lse = options.pop("d_lse", None)
+    if options.get("dropout_p") and not any(options.get(name) is not None for name in RANDOMNESS):
+        options["seed"] = 0  # whichever it will be, the problem is the same
     posed = prepare(q, k, v, **options)
     add_outputs(posed, want_lse=True)
     like_o, like_lse = (posed.library.empty_gradient(each, "o", False) for each in (posed.out, posed.lse))
     return pose(q, k, v, posed.out, posed.lse, like_o, like_lse if with_lse else None, asked, options)
+
+
+def _check_dropout(options: dict[str, Any]) -> None:
+    """The forward pass has dropped entries already; other numbers than its own would make gradients of something else."""
+    if not options.get("dropout_p") or options.get("seed") is not None or options.get("dropout_state") is not None:
+        return
+    told = "generator= would be drawn from again" if options.get("generator") is not None else "neither was told"
+    raise ValueError(
+        f"dropout_p = {options['dropout_p']} in a backward pass, which repeats the forward pass's dropout by its seed= (and "
+        f"offset=) or its dropout_state=: {told}. Draw a number first, and pass it as seed= to both passes."
+    )
 
 
 def results(told: dict[str, Any]) -> Gradients:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _mask, _native
@@ -11,13 +11,26 @@ from ._mask import Mask
 
 ENGINES = {"auto": 0, "cpu": 1, "cuda": 2}
 MATHS = {"fast": 0, "accurate": 1}
+#: What dQ is summed up in, by its name, and its heed_dq_accumulation.
+ACCUMULATIONS = {"f32": 0, "f16": 1, "bf16": 1}
 LAYOUTS = {"bshd": False, "bhsd": True}
 
 
 class Call:
     """Arguments as heed._native takes them, and the arrays that it will write."""
 
-    __slots__ = ("bhsd", "deterministic", "engine", "fields", "library", "lse", "out", "recorded", "stream")
+    __slots__ = (
+        "bhsd",
+        "deterministic",
+        "dq_accumulation",
+        "engine",
+        "fields",
+        "library",
+        "lse",
+        "out",
+        "recorded",
+        "stream",
+    )
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, engine: str, stream: int | None) -> None:
         self.library: Library = library_of(q)
@@ -27,6 +40,7 @@ class Call:
         self.stream: int | None = None if self.recorded else self.library.stream(q, stream)
         self.fields: dict[str, Any] = {"q": q, "k": k, "v": v}
         self.deterministic: bool = False
+        self.dq_accumulation: int = 0
         self.out: Any = None
         self.lse: Any = None
 
@@ -61,6 +75,7 @@ def prepare(
     lse_out: Any = None,
     math: str = "fast",
     deterministic: bool = False,
+    dq_accumulation: str = "f32",
     engine: str = "auto",
     stream: int | None = None,
 ) -> Call:
@@ -81,12 +96,18 @@ def prepare(
         fields["alibi_slopes"] = alibi_slopes
     if sink is not None:
         fields["sink"] = sink
+    if type(softcap) is not float:
+        _check_number(softcap, "softcap")
     if softcap:
         fields["soft_cap"] = softcap
     if scale is not None:
+        if type(scale) is not float:
+            _check_number(scale, "scale")
         if scale == 0:
             raise ValueError("scale = 0 would make all scores equal; leave it out, or pass None, for 1 / sqrt(d).")
         fields["scale"] = scale
+    if type(dropout_p) is not float:
+        _check_number(dropout_p, "dropout_p")
     if dropout_p or randval is not None:
         _dropout_fields(call, dropout_p, seed, offset, generator, dropout_state, randval)
     elif seed is not None or offset or generator is not None or dropout_state is not None:
@@ -101,9 +122,13 @@ def prepare(
         if call.bhsd:
             raise ValueError("packed sequences have one layout, (total, heads, head dim); leave out layout.")
         fields["seqstart_q"], fields["seqstart_k"] = cu_seqlens_q, cu_seqlens_k
-        fields["max_s_q"], fields["max_s_k"] = max_seqlen_q or 0, max_seqlen_k or 0
+        # Whether a number is 0 a compiler may not be able to tell that knows it when the program runs.
+        fields["max_s_q"] = 0 if max_seqlen_q is None else max_seqlen_q
+        fields["max_s_k"] = 0 if max_seqlen_k is None else max_seqlen_k
     if math != "fast":
         fields["math"] = choice(MATHS, math, "math")
+    if dq_accumulation != "f32":
+        call.dq_accumulation = _accumulation(call, dq_accumulation)
     return call
 
 
@@ -121,6 +146,19 @@ def add_outputs(call: Call, want_lse: bool) -> None:
         call.lse = call.library.empty_f32(q, lse_shape(shape, call.bhsd))
     if call.lse is not None:
         fields["lse"] = call.lse
+
+
+def with_outputs(brought: Iterable[tuple[str, Any]], function: Callable[..., None], *arguments: Any) -> None:
+    """Calls a function that writes into arrays which the caller brought (or None), and lets their libraries know."""
+    to_tell = []
+    for name, array in brought:
+        if array is not None:
+            tell = library_of(array).check_output(array, name)
+            if tell is not None:
+                to_tell.append((tell, array))
+    function(*arguments)
+    for tell, array in to_tell:
+        tell(array)
 
 
 def _head_dim(v: Any) -> int:
@@ -142,6 +180,21 @@ def choice(choices: dict[str, Any], value: Any, name: str) -> Any:
         return choices[value]
     except (KeyError, TypeError):
         raise ValueError(f"{name} = {value!r}: it is one of {', '.join(map(repr, choices))}.") from None
+
+
+def _check_number(value: Any, name: str) -> None:
+    """A tensor may be more than a number."""
+    if not isinstance(value, (int, float)) and hasattr(value, "requires_grad"):
+        library_of(value).check_number(value, name)
+
+
+def _accumulation(call: Call, told: str) -> int:
+    accumulation: int = choice(ACCUMULATIONS, told, "dq_accumulation")
+    own = call.library.type_name(call.fields["q"])
+    if told != own:
+        would = " alone" if own not in ACCUMULATIONS or own == "f32" else f" or in q's own type, {own!r}"
+        raise ValueError(f"dq_accumulation = {told!r} where q is {own}: dQ is summed up in 'f32'{would}.")
+    return accumulation
 
 
 def _mask_fields(fields: dict[str, Any], causal: bool, window: Sequence[int | None] | None, mask: Any) -> None:
@@ -179,7 +232,8 @@ def _dropout_fields(
         raise ValueError("dropout_state holds the offset already; leave out offset.")
     fields["dropout_p"] = dropout_p
     fields["randval"] = randval
-    if call.recorded and seed is None and dropout_state is None:
+    if seed is None and dropout_state is None and (call.recorded or call.library.capturing(fields["q"])):
+        # A number drawn now would be part of the program or of the CUDA graph, and the same whenever that runs.
         dropout_state = call.library.draw_state(fields["q"], generator)
     if dropout_state is not None:
         fields["dropout_state"] = dropout_state

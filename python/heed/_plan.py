@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _native
-from ._backward import Gradients, pose, results
-from ._call import ENGINES, Call, add_outputs, choice, prepare
+from ._backward import Gradients, brought, pose, results
+from ._call import ENGINES, Call, add_outputs, choice, prepare, with_outputs
 from ._errors import UnsupportedError
 from ._explain import Explanation, explain, read
 from ._problem import Problem, call_of
@@ -44,8 +44,9 @@ class Plan:
                 f"a gradient through {differentiated} is asked for (its requires_grad is set, and gradients are enabled), and a "
                 "plan computes the forward pass alone. Run it under torch.no_grad(), or call attention()."
             )
+        arrays = ("out", call.out), ("lse_out", call.lse), ("randval", call.fields.get("randval"))
         add_outputs(call, return_lse)
-        self._run(call, None, workspace)
+        self._run(call, None, workspace, arrays)
         return (call.out, call.lse) if return_lse else call.out
 
     def run_backward(
@@ -71,7 +72,7 @@ class Plan:
         self._check("backward", options)
         given = {"dq": dq, "dk": dk, "dv": dv, "dbias": dbias, "dsink": dsink, "dslopes": dslopes}
         call, told = pose(q, k, v, o, lse, d_o, d_lse, given, options)
-        self._run(call, told, workspace)
+        self._run(call, told, workspace, brought(given))
         return results(told)
 
     def explain(self) -> Explanation:
@@ -85,7 +86,7 @@ class Plan:
         if "engine" in options:
             raise TypeError("a plan was made for one engine: it runs without engine=.")
 
-    def _run(self, call: Call, gradients: dict[str, Any] | None, workspace: Any) -> None:
+    def _run(self, call: Call, gradients: dict[str, Any] | None, workspace: Any, outputs: Iterable[tuple[str, Any]]) -> None:
         if workspace is None and self.workspace_bytes:
             workspace = self._workspace
             if workspace is None:
@@ -93,7 +94,9 @@ class Plan:
                 # Under capture it is cleared when the graph is replayed, and not now: nobody else may count on it.
                 if not call.library.capturing(call.fields["q"]):
                     self._workspace = workspace
-        _native.plan_run(self._handle, call.fields, gradients, call.bhsd, workspace, call.stream)
+        with_outputs(
+            outputs, _native.plan_run, self._handle, call.fields, gradients, call.bhsd, workspace, call.stream
+        )
 
 
 def plan(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from . import _native
 from ._backward import pose_without_results
-from ._call import LAYOUTS, Call, add_outputs, choice, prepare
+from ._call import ACCUMULATIONS, LAYOUTS, Call, add_outputs, choice, prepare
 from ._mask import BOTTOM_RIGHT, NONE, RAW, Mask
 
 OPERATIONS = {"forward": False, "backward": True}
@@ -52,6 +52,7 @@ class Problem(NamedTuple):
     dsink: bool = False
     dslopes: bool = False
     deterministic: bool = False  #: the same bits in every run
+    dq_accumulation: str = "f32"  #: or the type of q, where that has 16 bits: dQ may be summed up in it
 
     def replace(self, **changes: Any) -> Problem:
         """The same problem but for these fields."""
@@ -95,8 +96,11 @@ class Problem(NamedTuple):
             "deterministic": self.deterministic,
         }
         if choice(OPERATIONS, self.operation, "operation"):
-            told |= {"operation": "backward", "lse": True, **gradients}
-        elif any(gradients.values()):
+            accumulate = self.dq_accumulation
+            choice(ACCUMULATIONS, accumulate, "dq_accumulation")
+            told |= {"operation": "backward", "lse": True, "accumulate": accumulate, **gradients}
+        elif any(gradients.values()) or self.dq_accumulation != "f32":
+            gradients["dq_accumulation"] = self.dq_accumulation != "f32"
             asked = ", ".join(name for name, value in gradients.items() if value)
             raise ValueError(f"{asked}: of the backward pass, and operation is 'forward'.")
         if self.output_type is not None:

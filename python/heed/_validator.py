@@ -15,6 +15,7 @@ from ._oracle import oracle, oracle_backward, written
 UNITS = {"float32": 8 * 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 F32 = 2.0**-24
 UNDERFLOW = 1e-32  # gradients below the smallest numbers of float32, where P or dS vanish, may be lost
+KEYS_PER_SUM = 16  # a kernel adds to dQ after so many keys at least
 FEW_ROWS = 256  # below this the largest error of the plain computation is a matter of luck
 
 
@@ -60,6 +61,7 @@ class Validator:
 
     def __init__(self, q: Any, k: Any, v: Any, *, d_o: Any = None, d_lse: Any = None, **options: Any) -> None:
         on_cpu = {name: to_numpy(value) for name, value in options.items()}
+        _fix_dropout(on_cpu)
         q, k, v = to_numpy(q), to_numpy(k), to_numpy(v)
         self.expected, self.expected_lse = oracle(q, k, v, return_lse=True, **on_cpu)
         plain, _ = reference.attention(q, k, v, precision="plain", **on_cpu)
@@ -94,6 +96,8 @@ class Validator:
         # An LSE and logits are sums of d products, in float32. A weight is off by a rounding, each in its own direction.
         of_logits = 0.5 * F32 * math.sqrt(q.shape[-1] + v.shape[-1]) * (1 + self._score_size())
         of_weights = UNITS[kind] * (1.0 if kind == "float32" else 1.5) * min(1.0, 4 / math.sqrt(keys))
+        # A sum in 16 bits is rounded after every few keys, by no more than a unit of all that it could be so far.
+        of_sums = UNITS[kind] * (2 + math.sqrt(keys / KEYS_PER_SUM)) if options.get("dq_accumulation", "f32") != "f32" else 0.0
         allowed: dict[str, Any] = {}
         for name, exact in self.expected_gradients._asdict().items():
             if exact is None:
@@ -102,7 +106,8 @@ class Validator:
             difference = np.abs(getattr(plain, name).astype(np.float64) - exact)[finite]
             largest = float(np.abs(exact[finite]).max(initial=0))
             floor = 3 * float(difference[np.isfinite(difference)].max(initial=0)) + UNITS[kind] * largest
-            allowed[name] = floor + (of_logits + of_weights) * np.nan_to_num(getattr(sizes, name)) + UNDERFLOW
+            of_terms = of_logits + of_weights + (of_sums if name == "dq" else 0.0)
+            allowed[name] = floor + of_terms * np.nan_to_num(getattr(sizes, name)) + UNDERFLOW
         self.allowed_gradients = Gradients(**allowed)
 
     def _score_size(self) -> float:
@@ -135,6 +140,19 @@ class Validator:
                 raise ValueError(f"{name} is no gradient of this problem: the Validator was told of no {INPUTS[name]}.")
             reports[name] = _compare(to_numpy(got), expected, getattr(self.allowed_gradients, name), name)
         return reports
+
+
+def _fix_dropout(options: dict[str, Any]) -> None:
+    """The numbers that the judged computation had, in place: those of a state as seed and offset."""
+    state = options.pop("dropout_state", None)
+    if state is not None:
+        options["seed"], options["offset"] = (int(each) % 2**64 for each in np.asarray(state))
+    if options.get("dropout_p") and options.get("seed") is None:
+        told = "generator= says where it came from, and not what it was" if "generator" in options else "it was not told"
+        raise ValueError(
+            f"dropout_p = {options['dropout_p']}: a Validator drops the entries that the judged computation dropped, by its "
+            f"seed= (and offset=) or its dropout_state=: {told}."
+        )
 
 
 def to_numpy(value: Any) -> Any:

@@ -126,6 +126,7 @@ class Formula:
         layout: str = "bshd",
         math: str = "fast",
         deterministic: bool = False,
+        dq_accumulation: str = "f32",
         precision: str = "exact",
     ) -> None:
         self.real: Any = np.float32 if precision == "plain" else np.float64

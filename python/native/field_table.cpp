@@ -66,6 +66,7 @@ constexpr ArrayField kBackwardArrays[] = {
     {"dslopes", offsetof(heed_backward_args, dslopes), kLse, true},
 };
 constexpr NumberField kBackwardNumbers[] = {
+    {"dq_accumulation", offsetof(heed_backward_args, dq_accumulation), NumberKind::i32},
     {"deterministic", offsetof(heed_backward_args, deterministic), NumberKind::i32},
 };
 

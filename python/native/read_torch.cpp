@@ -31,8 +31,10 @@ constexpr std::array kTypes{
 struct Torch {
   PyTypeObject* tensor = nullptr;
   PyTypeObject* parameter = nullptr;
-  PyObject *data_ptr = nullptr, *stride = nullptr, *get_device = nullptr;              // methods of torch.Tensor
-  PyObject *shape = nullptr, *dtype = nullptr, *is_cpu = nullptr, *is_cuda = nullptr;  // names of attributes
+  PyObject *data_ptr = nullptr, *stride = nullptr, *get_device = nullptr, *is_neg = nullptr;  // methods of torch.Tensor
+  PyObject *shape = nullptr, *dtype = nullptr, *is_cpu = nullptr, *is_cuda = nullptr;         // names of attributes
+  PyObject *layout = nullptr, *is_nested = nullptr;
+  PyObject* strided = nullptr;                   // the usual layout
   std::array<PyObject*, kTypes.size()> types{};  // null: this torch has no such type
   const dlpack::Exchange* exchange = nullptr;    // null: this torch has none, or one that heed does not know
 };
@@ -56,7 +58,9 @@ bool load(PyObject* module, Torch& torch) {
   Ref data_ptr(PyObject_GetAttrString(tensor.get(), "data_ptr"));
   Ref stride(PyObject_GetAttrString(tensor.get(), "stride"));
   Ref get_device(PyObject_GetAttrString(tensor.get(), "get_device"));
-  if (!parameter || !data_ptr || !stride || !get_device) return false;
+  Ref is_neg(PyObject_GetAttrString(tensor.get(), "is_neg"));
+  Ref strided(PyObject_GetAttrString(module, "strided"));
+  if (!parameter || !data_ptr || !stride || !get_device || !is_neg || !strided) return false;
   for (std::size_t i = 0; i < kTypes.size(); ++i) {
     const Ref name(PyUnicode_FromString(kTypes[i].name));
     if (!name) return false;
@@ -68,9 +72,13 @@ bool load(PyObject* module, Torch& torch) {
   torch.dtype = PyUnicode_InternFromString("dtype");
   torch.is_cpu = PyUnicode_InternFromString("is_cpu");
   torch.is_cuda = PyUnicode_InternFromString("is_cuda");
+  torch.layout = PyUnicode_InternFromString("layout");
+  torch.is_nested = PyUnicode_InternFromString("is_nested");
+  torch.strided = strided.release();
   torch.data_ptr = data_ptr.release();
   torch.stride = stride.release();
   torch.get_device = get_device.release();
+  torch.is_neg = is_neg.release();
   torch.parameter = reinterpret_cast<PyTypeObject*>(parameter.release());
   torch.tensor = reinterpret_cast<PyTypeObject*>(Py_NewRef(tensor.get()));
   return true;
@@ -135,14 +143,32 @@ bool read_numbers(PyObject* tuple, int rank, std::int64_t* numbers) {
   return PyErr_Occurred() == nullptr;
 }
 
+/// Sparse and nested tensors have no memory that heed could read, nor have those that stand for others.
+void refuse_without_memory(const Torch& torch, PyObject* object, const char* name) {
+  PyErr_Clear();
+  const Ref layout(PyObject_GetAttr(object, torch.layout));
+  if (!layout) return;
+  const bool nested = attribute_is_true(object, torch.is_nested);
+  if (PyErr_Occurred() != nullptr) return;
+  if (nested || layout.get() != torch.strided)
+    refuse(PyExc_TypeError, object, name, nested ? "is_nested" : "layout",
+           "heed takes dense (strided) tensors; call to_dense() first.");
+  else
+    raise_heed(
+        "UnsupportedError",
+        "%s has no memory of its own: inside a transform of torch.func (vmap, jvp, grad, ...) a tensor stands for "
+        "others. Call heed outside of it, with the batch as a dimension of its own; gradients come by backward().",
+        name);
+}
+
 bool read_memory(const Torch& torch, PyObject* object, const char* name, heed_tensor& tensor) {
   const Ref shape(PyObject_GetAttr(object, torch.shape));
   if (!shape || !check_rank(PyTuple_Size(shape.get()), name)) return false;
   tensor.rank = static_cast<std::int32_t>(PyTuple_Size(shape.get()));
   const Ref strides(PyObject_CallFunctionObjArgs(torch.stride, object, nullptr));
   const Ref data(strides ? PyObject_CallFunctionObjArgs(torch.data_ptr, object, nullptr) : nullptr);
-  if (!data) {  // sparse and nested tensors have neither
-    refuse(PyExc_TypeError, object, name, "layout", "heed takes dense (strided) tensors; call to_dense() first.");
+  if (!data) {
+    refuse_without_memory(torch, object, name);
     return false;
   }
   tensor.data = PyLong_AsVoidPtr(data.get());
@@ -168,6 +194,19 @@ bool read_at_once(const Torch& torch, PyObject* object, Array& array) {
   return true;
 }
 
+/// The imaginary part of a conjugate is a view of memory that holds its negative, which nothing but the tensor tells.
+bool check_sign(const Torch& torch, PyObject* object, const char* name) {
+  const Ref negated(PyObject_CallFunctionObjArgs(torch.is_neg, object, nullptr));
+  if (!negated) return false;
+  if (negated.get() != Py_True) return true;
+  PyErr_Format(
+      PyExc_ValueError,
+      "%s is a view that torch negates when it reads it (is_neg() is true, as of the imaginary part of a conjugate); "
+      "heed takes memory as it is: pass %s.resolve_neg().",
+      name, name);
+  return false;
+}
+
 }  // namespace
 
 Read read_torch(PyObject* object, const char* name, Array& array) {
@@ -186,10 +225,10 @@ Read read_torch(PyObject* object, const char* name, Array& array) {
                    name, text.get());
     return Read::failed;
   }
-  if (read_at_once(*torch, object, array)) return Read::yes;
-  const bool done = read_place(*torch, object, name, array.place) && read_type(*torch, object, name, array.tensor) &&
-                    read_memory(*torch, object, name, array.tensor);
-  return done ? Read::yes : Read::failed;
+  const bool done = read_at_once(*torch, object, array) ||
+                    (read_place(*torch, object, name, array.place) && read_type(*torch, object, name, array.tensor) &&
+                     read_memory(*torch, object, name, array.tensor));
+  return done && check_sign(*torch, object, name) ? Read::yes : Read::failed;
 }
 
 }  // namespace heed::python

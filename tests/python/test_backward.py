@@ -178,3 +178,80 @@ def test_bad_input_is_refused(data):
     read_only.flags.writeable = False
     with pytest.raises(ValueError, match="dq is read-only"):
         heed.attention_backward(q, k, v, o, lse, d_o, dq=read_only)
+
+
+def test_dropout_is_repeated_and_never_drawn_anew(data):
+    """Another seed than the forward pass's would be gradients of something that nobody computed."""
+    q, k, v = data.qkv()
+    o, lse = heed.attention(q, k, v, dropout_p=0.3, seed=5, return_lse=True)
+    d_o = data.normal(*o.shape)
+    plan = heed.plan(q, k, v, operation="backward", dropout_p=0.3, seed=5)
+    passes = [
+        lambda **options: heed.attention_backward(q, k, v, o, lse, d_o, dropout_p=0.3, **options),
+        lambda **options: plan.run_backward(q, k, v, o, lse, d_o, dropout_p=0.3, **options),
+        lambda **options: heed.Validator(q, k, v, d_o=d_o, dropout_p=0.3, **options),
+    ]
+    for each in passes:
+        with pytest.raises(ValueError, match="dropout_p = 0.3.*seed=.*told"):
+            each()
+        with pytest.raises(ValueError, match="dropout_p = 0.3.*seed=.*generator="):
+            each(generator=np.random.default_rng(5))
+    by_call, by_plan = (each(dropout_state=np.array([5, 0])) for each in passes[:2])
+    for each, other in zip(by_call, passes[0](seed=5)):
+        np.testing.assert_array_equal(each, other)
+    assert all(heed.Validator(q, k, v, d_o=d_o, dropout_p=0.3, seed=5).check_gradients(by_plan).values())
+    assert all(passes[2](dropout_state=np.array([5, 0])).check_gradients(by_plan).values())
+
+
+def test_a_plan_of_the_backward_pass_needs_no_seed_yet(data):
+    q, k, v = data.qkv()
+    o, lse = heed.attention(q, k, v, dropout_p=0.3, seed=5, return_lse=True)
+    plan = heed.plan(q, k, v, operation="backward", dropout_p=0.3)
+    got = plan.run_backward(q, k, v, o, lse, np.ones_like(o), dropout_p=0.3, seed=5)
+    expected = heed.attention_backward(q, k, v, o, lse, np.ones_like(o), dropout_p=0.3, seed=5)
+    np.testing.assert_array_equal(got.dq, expected.dq)
+
+
+def test_the_oracle_draws_one_seed_for_both_passes(data):
+    q, k, v = data.qkv()
+    d_o = data.normal(*q.shape)
+    got = heed.oracle_backward(q, k, v, d_o, dropout_p=0.3, generator=np.random.default_rng(5))
+    seed = int(np.random.default_rng(5).integers(2**63))
+    for each, want in zip(got[:3], heed.oracle_backward(q, k, v, d_o, dropout_p=0.3, seed=seed)):
+        np.testing.assert_array_equal(each, want)
+
+
+@pytest.mark.parametrize("kind", [each for each in NUMPY_TYPES if each != "f32"])
+def test_dq_may_be_summed_up_in_16_bits(kind, data):
+    q, k, v = data.qkv(s_q=70, s_k=300, d=64, dtype=NUMPY_TYPES[kind])
+    o, lse = heed.attention(q, k, v, causal=True, return_lse=True, dq_accumulation=kind)
+    d_o = data.normal(*o.shape, dtype=o.dtype)
+    options = {"causal": True, "dq_accumulation": kind}
+    got = heed.attention_backward(q, k, v, o, lse, d_o, **options)
+    judge = heed.Validator(q, k, v, d_o=d_o, **options)
+    assert all(judge.check_gradients(got).values())
+    assert (heed.oracle_backward(q, k, v, d_o, **options).dq == judge.expected_gradients.dq).all()
+    posed = json.loads(heed.Problem.json_of(q, k, v, operation="backward", **options))
+    assert posed["accumulate"] == kind
+    problem = heed.Problem(
+        type=kind, batch=2, heads=(4, 2), lengths=(70, 300), head_dims=64, mask="b", operation="backward"
+    ).replace(dq_accumulation=kind)
+    assert json.loads(problem.to_json())["accumulate"] == kind
+    for plan in (heed.plan(problem), heed.plan(q, k, v, operation="backward", **options)):
+        assert all(judge.check_gradients(plan.run_backward(q, k, v, o, lse, d_o, **options)).values())
+        with pytest.raises(ValueError):  # another problem
+            plan.run_backward(q, k, v, o, lse, d_o, causal=True)
+
+
+def test_what_dq_cannot_be_summed_up_in_is_refused(data):
+    q, k, v = data.qkv(dtype=np.float16)
+    with pytest.raises(ValueError, match="dq_accumulation = 'bf16' where q is f16: .*'f32' or in q's own type, 'f16'"):
+        heed.attention(q, k, v, dq_accumulation="bf16")
+    with pytest.raises(ValueError, match="dq_accumulation = 'f16' where q is f32: .*'f32' alone"):
+        heed.attention(*data.qkv(), dq_accumulation="f16")
+    with pytest.raises(ValueError, match="dq_accumulation = '16': it is one of 'f32', 'f16', 'bf16'"):
+        heed.attention(q, k, v, dq_accumulation="16")
+    with pytest.raises(ValueError, match="dq_accumulation: of the backward pass"):
+        heed.Problem(type="f16", dq_accumulation="f16").to_json()
+    with pytest.raises(ValueError, match="dq_accumulation"):
+        heed.plan(heed.Problem(type="bf16", operation="backward", dq_accumulation="f16"))

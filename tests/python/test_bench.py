@@ -189,3 +189,137 @@ def test_recorded_trainings_are_drawn(record, tmp_path):
     check_pictures(tmp_path / "plots", [record.stem])
     picture = (tmp_path / "plots" / f"{record.stem}.svg").read_text()
     assert picture == record.with_suffix(".svg").read_text(), "the recorded picture is that of the record"
+
+
+def test_a_comparison_that_ends_early_leaves_what_it_has_measured(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    program = (
+        "import sys, types; sys.path.insert(0, sys.argv.pop(1)); import compare_gpu\n"
+        "class Point:\n"
+        "    def __init__(self, options, heed, extra, d, causal, s):\n"
+        "        self.facts = dict(d=d, causal=causal, s=s, b=1, h=1, h_k=1, kernel='cuda/x', error=1e-4)\n"
+        "        self.facts |= dict(heed=500.0, cudnn=450.0, other=20.0, as_calls=['other'], left_out={'fa2': 'OSError: no'})\n"
+        "    def measure(self, rounds, seconds):\n"
+        "        if self.facts['s'] == 2048: raise SystemExit('wrong')\n"
+        "        return self.facts\n"
+        "compare_gpu.Point = Point\n"
+        "compare_gpu.heed_c.Heed = lambda *_, **__: types.SimpleNamespace(version=lambda: '0')\n"
+        "compare_gpu.torch.zeros = lambda *_, **__: None\n"
+        "compare_gpu.torch.cuda.get_device_name = lambda: 'a GPU'\n"
+        "sys.exit(compare_gpu.main())\n"
+    )
+    outputs = [f"--json={tmp_path}/c.json", f"--markdown={tmp_path}/c.md"]
+    done = run(program, str(BENCH), "--library=x", "--d=64", "--causal=1", "--s=512,1024,2048,4096", *outputs)
+    assert done.returncode == 1 and "wrong" in done.stderr, done.stderr
+    record = json.loads((tmp_path / "c.json").read_text())
+    assert [row["s"] for row in record["points"]] == [512, 1024] and record["not_measured"] == 2
+    text = (tmp_path / "c.md").read_text()
+    assert "| 64 | 1 | 1024 | 500 | 450 | 20* | 1.111 | 1.111 | 1.0e-04 | x |" in text
+    assert "* could not be captured in a graph" in text and "2 points were not measured" in text
+    assert "- d64 causal 1 s 512: fa2 is left out: OSError: no" in text
+    done = run(program, str(BENCH), "--library=x", "--limit=-1", *outputs)
+    assert done.returncode == 0 and "points were not measured" in done.stdout, done.stderr
+
+
+def test_a_peer_that_raises_is_left_out_of_its_point(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import types
+
+    import compare_gpu
+
+    def refuse():
+        raise ValueError("not this one\nfor many reasons")
+
+    def uncaptured():
+        return "called"
+
+    def capture(function, launches, stream=None):
+        if function is uncaptured:
+            raise RuntimeError("cannot be captured")
+        return types.SimpleNamespace(replay=lambda: [function() for _ in range(launches)])
+
+    monkeypatch.setattr(compare_gpu, "capture", capture)
+    monkeypatch.setattr(compare_gpu, "time_of", lambda work, launches: work() and 1e-3)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    point = compare_gpu.Point.__new__(compare_gpu.Point)
+    point.flops, point.facts = 1e12, {"left_out": {}, "as_calls": []}
+    once = iter([True])
+    point.functions = {"heed": lambda: True, "bad": refuse, "calls": uncaptured, "later": lambda: next(once)}
+    point.try_peers()
+    assert list(point.functions) == ["heed", "calls", "later"]
+    assert point.facts["left_out"] == {"bad": "ValueError: not this one"}
+    facts = point.measure(rounds=2, seconds=4e-3)
+    assert facts["heed"] == facts["calls"] == pytest.approx(1000) and facts["as_calls"] == ["calls"]
+    assert "later" in facts["left_out"] and "later" not in facts
+    point.functions["heed"] = refuse
+    with pytest.raises(ValueError):
+        point.measure(rounds=1, seconds=4e-3)
+
+
+def test_a_feature_that_cannot_be_computed_is_left_out_and_the_rest_is_written(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import features_gpu, heed\n"
+        "forward = heed.attention\n"
+        "def refuse(*tensors, **options):\n"
+        "    if 'softcap' in options: raise ValueError('no soft cap')\n"
+        "    if tensors[0].shape[-1] == 96: raise SystemExit('the end')\n"
+        "    return forward(*tensors, **options)\n"
+        "heed.attention = refuse\n"
+        "sys.exit(features_gpu.main())\n"
+    )
+    done = run(program, str(BENCH), "--quick", "--d=64", f"--json={tmp_path}/f.json", f"--markdown={tmp_path}/f.md")
+    assert done.returncode == 1, done.stdout + done.stderr
+    record = json.loads((tmp_path / "f.json").read_text())
+    assert "d64 full" in record["results"] and record["not_measured"] == ["other head dims"]
+    assert set(record["left_out"]) == {"d64 full, soft cap 30", "d64 causal, soft cap 30"}
+    text = (tmp_path / "f.md").read_text()
+    assert "- d64 full, soft cap 30: " in text and "Not measured: other head dims." in text
+
+
+def test_cells_that_were_timed_as_calls_are_marked(monkeypatch):
+    pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import compare
+    import features_gpu
+
+    results = {"a": {"seconds": 1e-3, "tflops": 1.0, "timed_as": "graph"}, "b": {"seconds": 2e-3, "tflops": 2.0, "timed_as": "calls"}}
+    assert "| x | **1 (1)** | 2* (2) |" in compare.result_table([{"problem": "x", "results": results}], ["a", "b"])
+    results["a"]["timed_as"] = "calls"  # as all are on a CPU
+    assert "| x | **1 (1)** | 2 (2) |" in compare.result_table([{"problem": "x", "results": results}], ["a", "b"])
+    speeds = {"d64 full": {"forward": 500.0, "backward": 400.0}}
+    row = features_gpu.table(speeds, {"d64 full": None}, {"d64 full": ["backward"]})[-1]
+    assert row == "| d64 full | 500 | 1.00 | 400* | 1.00 |  |"
+
+
+@pytest.mark.parametrize("kind", ["Contest", "BackwardContest"])
+def test_heed_allocates_its_results_in_every_call_as_torch_does(monkeypatch, kind):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import compare_torch
+    import heed_c
+    import peers
+
+    class Silent(heed_c.Heed):
+        def __init__(self):
+            self.written = []
+
+        def forward(self, args):
+            self.written.append(args.o.data)
+
+        def backward(self, args):
+            self.written.append(args.dq.data)
+
+        kernel = backward_kernel = lambda self, args: "cpu/x"
+
+    heed = Silent()
+    contest = getattr(compare_torch, kind)(compare_torch.Row("full", "f32", 1, 2, 2, 64, 64, 16, False), heed)
+    heed.written.clear()
+    kept = [contest.run_heed(), contest.run_heed()]
+    assert len(set(heed.written)) == 2
+    assert heed.written[0] == (kept[0] if kind == "Contest" else kept[0][0]).data_ptr()
+    q = torch.randn(1, 5, 2, 8)
+    run_heed = peers.heed_peer(q, q, q, False)
+    first, second = run_heed(), run_heed()
+    assert first.data_ptr() != second.data_ptr()

@@ -126,3 +126,44 @@ def test_nothing_is_ignored(device):
         compat.flash_attn_func(q, k, v, num_splits=2)
     with pytest.raises(AttributeError, match="KV cache"):
         compat.flash_attn_with_kvcache
+
+
+def test_any_strides_will_do(device):
+    q, k, v = (make(device, 2, 9, 16, 4, seed=each).transpose(-1, -2) for each in range(3))
+    dense = [each.contiguous() for each in (q, k, v)]
+    assert torch.equal(compat.flash_attn_func(q, k, v), compat.flash_attn_func(*dense))
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32, device=device)
+    turned, flat = ([each[0] for each in given] for given in ((q, k, v), dense))
+    expected = compat.flash_attn_varlen_func(*flat, starts, starts, 5, 5)
+    assert torch.equal(compat.flash_attn_varlen_func(*turned, starts, starts, 5, 5), expected)
+
+
+def test_the_longest_sequence_is_a_bound(device):
+    """Callers tell the context length, whatever came; as a number of torch's, maybe."""
+    starts = torch.tensor([0, 3, 14], dtype=torch.int32, device=device)
+    q, k, v = make(device, 14, 3, 4, 16).unbind(1)
+    expected = compat.flash_attn_varlen_func(q, k, v, starts, starts, 11, 11, causal=True)
+    for told in (14, 15, 4096, torch.tensor(4096), starts.diff().max()):
+        got = compat.flash_attn_varlen_func(q, k, v, starts, starts, told, told, causal=True)
+        torch.testing.assert_close(got, expected)
+    with pytest.raises(ValueError, match="cannot hold a sequence of s_q = 15"):  # heed's own function wants to be told what is true
+        heed.attention_varlen(q, k, v, starts, starts, 15, 15)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("function", ["compat", "heed"])
+def test_a_compiled_program_may_find_the_longest_sequence_when_it_runs(device, function):
+    q, k, v = make(device, 14, 3, 4, 16).unbind(1)
+    attention = compat.flash_attn_varlen_func if function == "compat" else heed.attention_varlen
+
+    def layer(q, k, v, starts):
+        longest = starts.diff().max().item()
+        if function == "heed":
+            torch._check(longest <= q.shape[0])
+        return attention(q, k, v, starts, starts, longest, longest, causal=True)
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        for starts in ([0, 3, 14], [0, 10, 14]):
+            starts = torch.tensor(starts, dtype=torch.int32, device=device)
+            torch.testing.assert_close(compiled(q, k, v, starts), layer(q, k, v, starts))

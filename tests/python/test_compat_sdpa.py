@@ -121,3 +121,95 @@ def test_without_fallback_nothing_goes_past_heed(device):
     with use(fallback=True):
         assert torch.equal(functional.scaled_dot_product_attention(q, q, q), by_torch(q, q, q))
     assert functional.scaled_dot_product_attention is by_torch
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.filterwarnings("ignore")
+def test_autocast_chooses_the_type_as_in_torch(device, dtype, compiled):
+    given = [make(device, 2, 4, s, 16, seed=s).requires_grad_() for s in (5, 9, 9)]
+    given[2] = given[2].detach().to(dtype).requires_grad_()  # as a layer without rotary embedding leaves it
+    bias = make(device, 4, 5, 9, seed=3).requires_grad_()
+    found = {}
+    for name, function in (("torch", by_torch), ("heed", by_heed)):
+
+        def layer(q, k, v, bias, function=function):
+            with torch.autocast(device, dtype):
+                return function(q, k, v, bias)
+
+        o = (torch.compile(layer, fullgraph=True, backend="aot_eager") if compiled else layer)(*given, bias)
+        found[name] = [o, *torch.autograd.grad(o.float().square().sum(), [*given, bias])]
+    for got, want in zip(found["heed"], found["torch"]):
+        assert got.dtype == want.dtype
+        torch.testing.assert_close(got, want, rtol=5e-2, atol=5e-2)
+    assert found["heed"][0].dtype == dtype
+
+
+@pytest.mark.filterwarnings("ignore")  # where there is no GPU
+def test_autocast_leaves_masks_and_other_devices_alone(device):
+    q, keep = make(device, 2, 4, 5, 16), make(device, 5, 5, seed=3) > -1
+    with torch.autocast(device, torch.bfloat16):
+        assert by_heed(q, q, q, keep).dtype == torch.bfloat16
+        with torch.autocast(device, enabled=False):
+            assert by_heed(q, q, q, keep).dtype == torch.float32
+        with pytest.raises(TypeError, match="float64"):
+            by_heed(q.double(), q.double(), q.double())
+    with torch.autocast("cuda" if device == "cpu" else "cpu", torch.bfloat16):
+        assert by_heed(q, q, q, keep).dtype == torch.float32
+
+
+def test_any_strides_will_do(device):
+    q, k, v = (make(device, 2, 4, 16, s, seed=s).transpose(-1, -2) for s in (5, 9, 9))
+    same(q, k, v, is_causal=True)
+    same(q[..., ::2], k[..., ::2], v, attn_mask=make(device, 9, 5, seed=3).t())
+    given = [each.detach().requires_grad_() for each in (q, k, v)]
+    o = by_heed(*given)
+    expected = torch.autograd.grad(by_torch(*given).sum(), given)
+    for got, want in zip(torch.autograd.grad(o.sum(), given), expected):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_with_fallback_torch_has_the_last_word(device):
+    """What heed takes for wrong may be right for torch; and if not, torch says so."""
+    q, k = make(device, 2, 4, 5, 16), make(device, 2, 4, 9, 16)
+    empty = make(device, 2, 4, 5, 0)
+    with use(fallback=True):
+        assert torch.equal(functional.scaled_dot_product_attention(q, k, k, scale=0.0), by_torch(q, k, k, scale=0.0))
+        assert functional.scaled_dot_product_attention(empty, empty, empty).shape == empty.shape
+        with pytest.raises(RuntimeError):
+            functional.scaled_dot_product_attention(q, k[..., :8], k)
+    with use(), pytest.raises(ValueError):
+        functional.scaled_dot_product_attention(q, k, k, scale=0.0)
+
+
+@pytest.mark.parametrize(
+    "leads",
+    [
+        ((2, 3, 4), (2, 1, 4), (2, 3, 4)),
+        ((2, 3, 4), (3, 4), (3, 4)),
+        ((2, 1, 4), (2, 3, 4), (1, 3, 4)),
+        ((2, 3, 4), (1, 1, 1), (2, 1, 4)),
+        ((2, 4), (1, 4), (2, 4)),
+        ((1, 4), (2, 4), (2, 4)),
+        ((2, 4), (2, 4), (2, 1)),
+        ((2, 1), (2, 4), (2, 4)),
+        ((2, 4), (2, 1), (2, 1)),
+        ((4,), (1,), (4,)),
+    ],
+)
+def test_leading_dimensions_broadcast_as_in_torch(device, leads):
+    """Each by itself, and not by how many there are of them."""
+    rank = max(map(len, leads))
+    q, k, v = (
+        make(device, *(1,) * (rank - len(lead)), *lead, s, 16, seed=i)
+        for i, (lead, s) in enumerate(zip(leads, (5, 9, 9)))
+    )
+    same(q, k, v)
+    same(q, k, v, attn_mask=make(device, 5, 9, seed=3))
+
+
+def test_leading_dimensions_that_only_have_as_many_elements_are_refused(device):
+    q, k = make(device, 2, 3, 4, 5, 16), make(device, 3, 2, 4, 9, 16)
+    with pytest.raises(ValueError, match=r"\(2, 3, 4, 5, 16\), \(3, 2, 4, 9, 16\).*leading dimensions"):
+        by_heed(q, k, k)
+    same(q, *(make(device, 2, 1, 2, 9, 16, seed=each) for each in (1, 2)), enable_gqa=True)

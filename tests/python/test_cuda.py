@@ -175,6 +175,54 @@ def test_a_replayed_graph_draws_anew_from_its_state():
         assert torch.equal(out, heed.attention(q, k, v, dropout_p=0.5, seed=seed))
 
 
+@pytest.mark.parametrize("how", ["attention", "plan"])
+def test_a_replayed_graph_draws_anew_from_torchs_generator(how):
+    """Nobody said where randomness comes from: each replay has its own, which torch.manual_seed repeats, and gradients have the
+    same."""
+    q, k, v = (each.requires_grad_(how == "attention") for each in qkv(d=64))
+    plan = heed.plan(q, k, v, dropout_p=0.5, seed=0)
+    d_o = torch.ones_like(q)
+    forward = lambda: (plan.run if how == "plan" else heed.attention)(q, k, v, dropout_p=0.5)
+
+    def step():
+        o = forward()
+        return [o, *torch.autograd.grad(o, [q, k, v], d_o)] if how == "attention" else [o]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+
+    def replayed():
+        graph.replay()
+        return [each.clone() for each in captured]
+
+    torch.cuda.manual_seed(3)
+    first, second = replayed(), replayed()
+    assert not torch.equal(first[0], second[0])
+    torch.cuda.manual_seed(3)
+    again = replayed()
+    assert torch.equal(again[0], first[0])
+    if how == "attention":
+        # o is linear in v: sum(o * d_o) = sum(v * d_v) for each head of v, which two of o share, if both dropped the same.
+        of_o = [each[0].float().sum((1, 3)).unflatten(1, (2, 2)).sum(2) for each in (first, second)]
+        of_v = (v.detach().float() * first[3].float()).sum((1, 3))
+        assert (of_v - of_o[0]).abs().max() < 0.5 < (of_v - of_o[1]).abs().max()
+
+
+def test_a_generator_of_the_cpu_is_not_captured():
+    q, k, v = qkv()
+    heed.attention(q, k, v, dropout_p=0.5, seed=1)
+    torch.cuda.synchronize()
+    with pytest.raises(ValueError, match="generator draws on cpu"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        heed.attention(q, k, v, dropout_p=0.5, generator=torch.Generator())
+
+
 class Interface:
     """Knows __cuda_array_interface__ and nothing else."""
 

@@ -157,6 +157,29 @@ def test_compiled_gradients_are_the_same(device):
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("packed", [False, True], ids=["batch", "packed"])
+def test_dq_may_be_summed_up_in_16_bits(device, compiled, packed, monkeypatch):
+    q, k, v = qkv(device, torch.float16, s_q=9, s_k=9)
+    if packed:
+        q, k, v = (each.detach()[0].requires_grad_() for each in (q, k, v))
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32, device=device)
+    told, run = [], heed._native.backward
+    monkeypatch.setattr(heed._native, "backward", lambda *given: (told.append(given[1]["dq_accumulation"]), run(*given))[1])
+
+    def attention(q, k, v):
+        if packed:
+            return heed.attention_varlen(q, k, v, starts, starts, 5, 5, dq_accumulation="f16")
+        return heed.attention(q, k, v, dq_accumulation="f16")
+
+    o = (torch.compile(attention, fullgraph=True, backend="aot_eager") if compiled else attention)(q, k, v)
+    got = gradients(o.float().square().sum(), [q, k, v])
+    assert told == [1]
+    lists = {"cu_seqlens_q": starts.cpu().numpy(), "cu_seqlens_k": starts.cpu().numpy()} if packed else {}
+    judge = heed.Validator(q, k, v, d_o=2 * o.detach(), dq_accumulation="f16", **lists)
+    assert all(judge.check_gradients(got).values())
+
+
 def test_torch_checks_the_operators_gradient(device):
     q, k, v = qkv(device)
     gradients(heed.attention(q, k, v).sum(), [q])
@@ -181,6 +204,112 @@ def test_drop_ins_are_differentiable(device):
         torch.testing.assert_close(got.double(), want.double(), rtol=1e-4, atol=1e-4)
 
 
+def test_every_drop_in_is_differentiable(device):
+    """The gradient of a packed tensor has that of each part in its place."""
+    import heed.compat.flash_attn as compat
+    from heed.integrations.torch import use
+
+    one = leaf(Data(8).normal(2, 9, 3, 4, 32), device)
+    starts = torch.tensor([0, 4, 4, 18], dtype=torch.int32, device=device)
+    flat, options = one.detach().flatten(0, 1).requires_grad_(), {"causal": True, "window_size": (5, 0)}
+
+    def gradient(function, packed):
+        (got,) = gradients(function(packed).square().sum(), [packed])
+        return got
+
+    def same(expected, packed, *functions):
+        want = gradient(expected, packed)
+        assert want.abs().max() > 0
+        for each in functions:
+            torch.testing.assert_close(gradient(each, packed), want)
+
+    same(
+        lambda x: heed.attention(*x.unbind(2), causal=True, window=(5, 0)),
+        one,
+        lambda x: compat.flash_attn_func(*x.unbind(2), **options),
+        lambda x: compat.flash_attn_qkvpacked_func(x, **options),
+        lambda x: compat.flash_attn_kvpacked_func(x[:, :, 0], x[:, :, 1:], **options),
+    )
+    same(
+        lambda x: heed.attention_varlen(*x.unbind(1), starts, starts, 14, 14, causal=True, window=(5, 0)),
+        flat,
+        lambda x: compat.flash_attn_varlen_func(*x.unbind(1), starts, starts, 14, 14, **options),
+        lambda x: compat.flash_attn_varlen_qkvpacked_func(x, starts, 14, **options),
+        lambda x: compat.flash_attn_varlen_kvpacked_func(x[:, 0], x[:, 1:], starts, starts, 14, 14, **options),
+    )
+
+    def by_sdpa(x):
+        return torch.nn.functional.scaled_dot_product_attention(*x.permute(2, 0, 3, 1, 4), is_causal=True)
+
+    def by_heed(x):
+        with use():
+            return by_sdpa(x)
+
+    exact = gradient(by_sdpa, one.detach().double().requires_grad_())
+    torch.testing.assert_close(gradient(by_heed, one).double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["batch", "packed"])
+def test_rows_without_keys_have_no_gradient(device, packed):
+    """All of them hidden, by a mask or by sequences without keys: o is 0, its LSE -inf, and nothing comes back."""
+    q, k, v = qkv(device)
+    starts = torch.tensor([0, 9, 18], dtype=torch.int32, device=device)
+    keys = torch.zeros(3, dtype=torch.int32, device=device)
+    if packed:
+        flat = [each.detach().flatten(0, 1).requires_grad_() for each in (q, k, v)]
+        q, k, v = flat
+        o, lse = heed.attention_varlen(q, k, v, starts, keys, 9, 1, return_lse=True)
+    else:
+        o, lse = heed.attention(q, k, v, mask=torch.zeros(9, 13, dtype=torch.bool, device=device), return_lse=True)
+    assert (o == 0).all() and (lse == -torch.inf).all()
+    d_o = torch.full_like(o, torch.nan)  # whatever it holds
+    try:
+        got = torch.autograd.grad(o, [q, k, v], d_o)
+    except heed.UnsupportedError as refusal:
+        pytest.skip(f"no backward pass here: {str(refusal).splitlines()[0]}")
+    assert all((each == 0).all() for each in got)
+
+
+def test_rows_of_nobody_stay_as_the_caller_left_them(device):
+    """Gradients that the caller brings are written within the sequences alone; those that autograd returns are 0 elsewhere."""
+    data = Data(4)
+    q, k, v = (leaf(data.normal(*shape), device) for shape in ((20, 4, 32), (30, 2, 32), (30, 2, 32)))
+    lists = [torch.tensor(each, dtype=torch.int32, device=device) for each in ([0, 7, 7, 18], [0, 10, 12, 28])]
+    o, lse = heed.attention_varlen(q, k, v, *lists, 11, 16, return_lse=True)
+    d_o = torch.from_numpy(data.normal(*o.shape)).to(device)
+    d_o[18:] = torch.nan  # rows that no sequence has
+    try:
+        by_autograd = torch.autograd.grad(o, [q, k, v], d_o)
+    except heed.UnsupportedError as refusal:
+        pytest.skip(f"no backward pass here: {str(refusal).splitlines()[0]}")
+    brought = {name: torch.full_like(each, torch.nan).detach() for name, each in (("dq", q), ("dk", k), ("dv", v))}
+    options = {"cu_seqlens_q": lists[0], "cu_seqlens_k": lists[1], "max_seqlen_q": 11, "max_seqlen_k": 16}
+    heed.attention_backward(q.detach(), k.detach(), v.detach(), o, lse, d_o, deterministic=True, **brought, **options)
+    # Those of the second sequence of k, too, which no query sees: they are somebody's, and 0.
+    for (name, each), want, rows in zip(brought.items(), by_autograd, (18, 28, 28)):
+        assert each[rows:].isnan().all(), name
+        torch.testing.assert_close(each[:rows], want[:rows])
+        assert (want[rows:] == 0).all(), name
+
+
+def test_compiled_gradients_of_packed_sequences_are_the_same(device):
+    starts = torch.tensor([0, 4, 4, 9], dtype=torch.int32, device=device)
+
+    def loss(q, k, v, sink):
+        o, lse = heed.attention_varlen(q, k, v, starts, starts, 5, 5, causal=True, sink=sink, return_lse=True)
+        return (o * o).sum() + lse.sum()
+
+    def inputs():
+        return [*(leaf(Data(i).normal(9, h, 32), device) for i, h in enumerate((4, 2, 2))), leaf(Data(6).normal(4), device)]
+
+    eager = inputs()
+    expected = gradients(loss(*eager), eager)
+    given = inputs()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for got, want in zip(torch.autograd.grad(compiled(*given), given), expected):
+        torch.testing.assert_close(got, want)
+
+
 def test_what_autograd_cannot_have_is_refused(device):
     q, k, v = qkv(device)
     with pytest.raises(heed.UnsupportedError, match="out="):
@@ -192,14 +321,43 @@ def test_what_autograd_cannot_have_is_refused(device):
     o, _ = torch.ops.heed.fwd(q, k, v)
     with pytest.raises(heed.UnsupportedError, match="want_lse"):
         o.sum().backward()
-    (first,) = (
-        torch.autograd.grad(heed.attention(q, k, v).square().sum(), [q], create_graph=True)
-        if device == "cpu"
-        else (None,)
-    )
-    if first is not None:
-        with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
-            first.sum().backward()
+
+
+def test_torch_checks_the_operator_of_packed_sequences_with_gradients(device):
+    q, k, v = (leaf(Data(i).normal(18, h, 32), device) for i, h in enumerate((4, 2, 2)))
+    gradients(heed.attention(q[None], k[None], v[None]).sum(), [q])
+    starts = torch.tensor([0, 4, 18], dtype=torch.int32, device=device)
+    options = {"max_s_q": 14, "max_s_k": 14, "want_lse": True, "mask_kind": 2, "mask_left": 3}
+    torch.library.opcheck(torch.ops.heed.varlen_fwd, (q, k, v, starts, starts), options)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["batch", "packed"])
+def test_torch_checks_the_operator_of_the_backward_pass(device, packed):
+    q, k, v = (each.detach() for each in qkv(device, s_q=9, s_k=9))
+    options = {"sink": torch.from_numpy(Data(6).normal(4)).to(device), "want_sink": True, "deterministic": True}
+    if packed:
+        starts = torch.tensor([0, 4, 18], dtype=torch.int32, device=device)
+        q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+        o, lse = heed.attention_varlen(q, k, v, starts, starts, 14, 14, sink=options["sink"], return_lse=True)
+        options |= {"seqstart_q": starts, "seqstart_k": starts, "max_s_q": 14, "max_s_k": 14}
+    else:
+        options |= {"bias": torch.from_numpy(Data(5).normal(4, 9, 9)).to(device), "want_bias": True}
+        o, lse = heed.attention(q, k, v, sink=options["sink"], bias=options["bias"], return_lse=True)
+    torch.library.opcheck(torch.ops.heed.bwd, (torch.ones_like(o), q, k, v, o, lse), options)
+
+
+@pytest.mark.parametrize("loss", [torch.sum, lambda o: o.square().sum()], ids=["linear in o", "quadratic in o"])
+@pytest.mark.parametrize("by", ["attention", "operator"])
+def test_a_second_derivative_is_refused(device, loss, by):
+    """Also where nothing but q, k and v could have told that it would be asked for."""
+    q, k, v = qkv(device)
+    o = heed.attention(q, k, v) if by == "attention" else torch.ops.heed.fwd(q, k, v, want_lse=True)[0]
+    try:
+        (first,) = torch.autograd.grad(loss(o), [q], create_graph=True)
+    except heed.UnsupportedError as refusal:
+        pytest.skip(f"no backward pass here: {str(refusal).splitlines()[0]}")
+    with pytest.raises(RuntimeError, match="once_differentiable" if by == "attention" else "heed.+bwd"):
+        (first.square().sum() + v.sum()).backward()
 
 
 def test_inputs_changed_after_the_call_are_noticed(device):
@@ -329,3 +487,175 @@ def test_torch_differentiates_the_references_numerically(device, name, judge):
         compute = lambda *operands, **options: heed.oracle(*operands, return_lse=True, **options)
         function = by_oracle(compute, heed.oracle_backward, **GRADCHECKED[name])
         assert torch.autograd.gradcheck(function, inputs, eps=2e-3, atol=1e-3, rtol=1e-3)
+
+
+@pytest.fixture
+def deterministic_algorithms():
+    """torch's switch, which the test turns, and which is back as it was afterwards."""
+    yield torch.use_deterministic_algorithms
+    torch.use_deterministic_algorithms(False)
+
+
+def as_sdpa(q, k, v):
+    from heed.compat.sdpa import scaled_dot_product_attention
+
+    return scaled_dot_product_attention(*(each.transpose(1, 2) for each in (q, k, v)), enable_gqa=True)
+
+
+def as_flash_attn(q, k, v):
+    from heed.compat.flash_attn import flash_attn_func
+
+    return flash_attn_func(q, k, v)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("function", [heed.attention, as_sdpa, as_flash_attn])
+def test_torchs_switch_for_deterministic_algorithms_counts(
+    device, function, compiled, monkeypatch, deterministic_algorithms
+):
+    """Whoever called: the gradients have the same bits in every run, or there is an error, or with warn_only a warning."""
+    told, run, refused = [], heed._native.backward, False
+
+    def backward(fields, gradients, *how):
+        told.append(gradients["deterministic"])
+        if refused and gradients["deterministic"]:
+            raise heed.UnsupportedError("not supported: the same bits in every run.\n  reasons")
+        run(fields, gradients, *how)
+
+    monkeypatch.setattr(heed._native, "backward", backward)
+    q, k, v = qkv(device)
+    attention = torch.compile(function, fullgraph=True, backend="aot_eager") if compiled else function
+
+    def gradient():
+        told.clear()
+        return torch.autograd.grad(attention(q, k, v).sum(), [q, k, v])
+
+    expected = gradient()
+    assert told == [0]
+    deterministic_algorithms(True)
+    for got, want in zip(gradient(), expected):
+        torch.testing.assert_close(got, want)
+    assert told == [1]
+    refused = True
+    with pytest.raises(heed.UnsupportedError, match="the same bits"):
+        gradient()
+    deterministic_algorithms(True, warn_only=True)
+    with pytest.warns(UserWarning, match="heed's gradients may have other bits.*not supported: the same bits"):
+        gradient()
+    assert told == [1, 0]
+
+
+def test_autograd_is_told_what_was_written(device):
+    """What was kept for a backward pass and is another now is noticed, as after torch's own functions with out=."""
+    q, k, v = (each.detach() for each in qkv(device))
+    fresh = lambda *shape: torch.zeros(shape or q.shape, device=device)
+    out, lse = fresh(), fresh(2, 4, 9)
+    plan = heed.plan(q, k, v, return_lse=True)
+    o, its_lse = heed.attention(q, k, v, return_lse=True)
+    into = {"dq": fresh(), "dk": fresh(*k.shape), "dv": fresh(*v.shape)}
+    backward_plan = heed.plan(q, k, v, operation="backward")
+    writers = [
+        ([out, lse], lambda: heed.attention(q, k, v, out=out, lse_out=lse)),
+        ([out, lse], lambda: plan.run(q, k, v, out=out, lse_out=lse, return_lse=True)),
+        (list(into.values()), lambda: heed.attention_backward(q, k, v, o, its_lse, o, **into)),
+        (list(into.values()), lambda: backward_plan.run_backward(q, k, v, o, its_lse, o, **into)),
+    ]
+    for written, write in writers:
+        versions = [each._version for each in written]
+        weights = [torch.ones_like(each).requires_grad_() for each in written]
+        losses = [(each * weight).sum() for each, weight in zip(written, weights)]
+        write()
+        assert all(each._version > before for each, before in zip(written, versions))
+        for loss in losses:
+            with pytest.raises(RuntimeError, match="inplace operation"):
+                loss.backward()
+    with torch.inference_mode():
+        heed.attention(q, k, v, out=torch.empty_like(q))
+
+
+def test_outputs_that_require_a_gradient_are_refused(device):
+    q, k, v = (each.detach() for each in qkv(device))
+    o, lse = heed.attention(q, k, v, return_lse=True)
+    out = torch.full_like(q, 7).requires_grad_()
+    calls = [
+        ("out", lambda: heed.attention(q, k, v, out=out)),
+        ("out", lambda: heed.plan(q, k, v).run(q, k, v, out=out * 1)),
+        ("lse_out", lambda: heed.attention(q, k, v, lse_out=torch.zeros_like(lse).requires_grad_())),
+        ("dq", lambda: heed.attention_backward(q, k, v, o, lse, o, dq=out)),
+    ]
+    for name, call in calls:
+        with pytest.raises(heed.UnsupportedError, match=f"^{name} requires a gradient"):
+            call()
+    assert (out == 7).all()
+    with torch.no_grad():
+        heed.attention(q, k, v, out=out)
+    assert torch.equal(out.detach(), o)
+
+
+def test_numbers_with_a_gradient_are_refused(device):
+    """A learnt scale would not learn."""
+    q, k, v = qkv(device)
+    for name in ("scale", "softcap", "dropout_p"):
+        value = torch.tensor(0.25, device=device, requires_grad=True)
+        options = {name: value} | ({"seed": 3} if name == "dropout_p" else {})
+        with pytest.raises(TypeError, match=f"^{name} is a tensor that requires a gradient.*{name}=float"):
+            heed.attention(q, k, v, **options)
+        with torch.no_grad():
+            expected = heed.attention(q, k, v, **{**options, name: 0.25})
+            assert torch.equal(heed.attention(q, k, v, **options), expected)
+            assert torch.equal(heed.attention(q, k, v, **{**options, name: value.detach()}), expected)
+            assert torch.equal(heed.attention(q, k, v, **{**options, name: np.float32(0.25)}), expected)
+    scale = torch.tensor(0.25, device=device, requires_grad=True)
+    heed.attention(q * scale, k, v, scale=1.0).square().sum().backward()
+    assert scale.grad.abs() > 0
+
+
+def test_forward_mode_is_refused(device):
+    """A tangent would be lost without a word."""
+    import torch.autograd.forward_ad as forward_ad
+
+    q, k, v = (each.detach() for each in qkv(device))
+    compiled = torch.compile(heed.attention, fullgraph=True, backend="aot_eager")
+    by_operator = lambda q, k, v: torch.ops.heed.fwd(q, k, v)[0]
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(v, torch.ones_like(v))
+        for mode in (torch.enable_grad, torch.no_grad):
+            with mode(), pytest.raises(heed.UnsupportedError, match="forward-mode differentiation through v"):
+                heed.attention(q, k, dual)
+        with pytest.raises(heed.UnsupportedError, match="forward-mode"):
+            heed.plan(q, k, v).run(q, k, dual)
+        for function in (compiled, by_operator):
+            with pytest.raises(Exception, match="forward-mode"):
+                function(q, k, dual)
+        heed.attention(q, k, v)
+    compiled(q, k, v)
+
+
+@pytest.mark.parametrize("transform", ["vmap", "jvp", "grad"])
+def test_transforms_of_functions_are_refused(device, transform):
+    q, k, v = (each.detach() for each in qkv(device))
+    calls = {
+        "vmap": lambda: torch.func.vmap(lambda q: heed.attention(q[None], k[:1], v[:1]))(q),
+        "jvp": lambda: torch.func.jvp(lambda q: heed.attention(q, k, v), (q,), (q,)),
+        "grad": lambda: torch.func.grad(lambda q: heed.attention(q, k, v).sum())(q),
+    }
+    with pytest.raises(heed.UnsupportedError, match=r"torch\.func"):
+        calls[transform]()
+
+
+def test_other_libraries_arrays_beside_a_gradient_are_refused(device):
+    if device != "cpu":
+        pytest.skip("NumPy arrays are in CPU memory")
+    q, k, v = qkv(device)
+    others = {"k": numpy(k), "dropout_state": np.array([1, 2])}
+    for name, array in others.items():
+        options = {"v": v, "k": k, name: array} | ({"dropout_p": 0.5} if name == "dropout_state" else {})
+        with pytest.raises(TypeError, match=rf"^{name} is <class 'numpy.ndarray'>.*torch.from_dlpack\({name}\)"):
+            heed.attention(q, **options)
+        with torch.no_grad():
+            heed.attention(q, **options)
+    # Those that need no gradient will do.
+    arrays = {"mask": Data(9).rng.random((9, 13)) < 0.6, "bias": Data(5).normal(9, 13), "sink": Data(6).normal(4)}
+    by_numpy = heed.attention(q, k, v, **arrays).square().sum()
+    by_torch = heed.attention(q, k, v, **{name: torch.from_numpy(each) for name, each in arrays.items()}).square().sum()
+    assert torch.equal(*(gradients(each, [k])[0] for each in (by_numpy, by_torch)))

@@ -219,3 +219,36 @@ def test_a_plan_runs(device):
     out = torch.empty_like(q)
     assert plan.run(q, k, v, causal=True, out=out) is out
     assert torch.equal(out, heed.attention(q, k, v, causal=True))
+
+
+def test_a_captured_call_draws_in_memory(device, monkeypatch):
+    """A CUDA graph would hold a seed that is a number, and repeat it at every replay: here somebody says that one is captured."""
+    import heed._libraries.torch as library
+
+    q, k, v = tensors(device)
+    monkeypatch.setattr(library, "capturing", lambda tensor: True)
+    monkeypatch.setattr(library, "draw_seed", lambda generator: pytest.fail("a number was drawn"))
+    torch.manual_seed(4)
+    got = heed.attention(q, k, v, dropout_p=0.5)
+    torch.manual_seed(4)
+    state = torch.randint(2**63 - 1, (2,), device=device)
+    assert torch.equal(got, heed.attention(q, k, v, dropout_p=0.5, dropout_state=state))
+    leaf = q.clone().requires_grad_()
+    heed.attention(leaf, k, v, dropout_p=0.5).sum().backward()
+    assert leaf.grad.abs().max() > 0
+
+
+def test_views_that_torch_negates_are_not_read_with_the_wrong_sign(device):
+    q, k, v = tensors(device)
+    bias = torch.from_numpy(Data(2).normal(4, 9, 13)).to(device)
+    with pytest.raises(ValueError, match="bias is a view that torch negates"):
+        heed.attention(q, k, v, bias=torch.complex(bias, bias).conj().imag)
+    negated = torch._neg_view(q)  # a dense one, which no slice of a complex tensor is
+    assert negated.is_neg() and torch.equal(negated, -q)
+    with pytest.raises(ValueError, match=r"q is a view that torch negates.*q\.resolve_neg\(\)"):
+        heed.attention(negated, k, v)
+    with pytest.raises(ValueError, match="o is a view that torch negates"):
+        heed.attention(q, k, v, out=negated)
+    assert torch.equal(heed.attention(negated.resolve_neg(), k, v), heed.attention(-q, k, v))
+    compiled = torch.compile(lambda c, k, v: heed.attention(c.conj().imag.resolve_neg(), k, v), backend="aot_eager")
+    assert torch.equal(compiled(torch.complex(q, q), k, v), heed.attention(-q, k, v))

@@ -223,3 +223,49 @@ def test_the_whole_compiler_takes_a_training_step(device, tmp_path):
         pytest.skip("inductor was not done within 240 s")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "the same\n"
+
+
+def test_a_graph_does_not_round_on_the_way_to_out(device):
+    q, k, v = (each.half() for each in qkv(device))
+    wide = torch.empty(q.shape, device=device)
+    heed.attention(q, k, v, out=wide)
+    assert not torch.equal(wide, wide.half().float())
+    compiled = torch.compile(lambda q, k, v, out: heed.attention(q, k, v, out=out), fullgraph=True, backend=BACKEND)
+    with pytest.raises(Exception, match="out of torch.float32 where q is torch.float16"):
+        compiled(q, k, v, wide)
+
+
+def test_a_graph_takes_numbers_of_any_kind(device):
+    q, k, v = qkv(device)
+    function = lambda q, k, v, scale, cap: heed.attention(q, k, v, scale=scale, softcap=cap, dropout_p=0)
+    compiled = torch.compile(function, fullgraph=True, backend=BACKEND, dynamic=True)
+    for scale, cap in ((1, 0), (2, 3), (0.5, 2.5), (0.25, 0.0)):
+        torch.testing.assert_close(compiled(q, k, v, scale, cap), function(q, k, v, scale, cap))
+
+
+def test_an_exported_program_is_loaded_in_another_process(device, tmp_path):
+    class Layer(torch.nn.Module):
+        def forward(self, q, k, v):
+            return heed.attention(q, k, v, causal=True)
+
+    arguments = tuple(qkv(device))
+    torch.export.save(torch.export.export(Layer(), arguments), tmp_path / "layer.pt2")
+    torch.save([*arguments, heed.attention(*arguments, causal=True)], tmp_path / "tensors.pt")
+    code = """
+import torch
+import heed.integrations.torch
+*arguments, expected = torch.load("tensors.pt")
+torch.testing.assert_close(torch.export.load("layer.pt2").module()(*arguments), expected)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_generators_are_for_eager_mode(device):
+    """torch's compiler takes none; heed says what to pass instead."""
+    q, k, v = qkv(device)
+    generator = torch.Generator().manual_seed(3)
+    draw = lambda q, k, v: heed.attention(q, k, v, dropout_p=0.5, generator=generator)
+    assert draw(q, k, v).shape == q.shape
+    with pytest.raises(Exception, match="generator= while torch records a program.*dropout_state="):
+        torch.compile(draw, fullgraph=True, backend=BACKEND)(q, k, v)

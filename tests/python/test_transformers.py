@@ -136,3 +136,103 @@ def test_a_step_of_training_has_the_gradients_of_eager_attention(device, name):
         torch.testing.assert_close(
             found["heed"][key], want, rtol=2e-3, atol=2e-5, msg=lambda text, key=key: f"{key}: {text}"
         )
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_autocast(device, name, compiled):
+    """Rotary embeddings make queries and keys float32 again, and values are in autocast's type: as close as sdpa or eager is."""
+    if compiled and name != "Llama":
+        pytest.skip("one model is enough for the compiler")
+    ids, found = tokens(device, 2, 23), {}
+    other = "eager" if name in ("Gemma-2 (soft cap)", "gpt-oss (sinks)") else "sdpa"
+    for how in ("exact", other, "heed"):
+        model = model_of(name, device)
+        model.set_attn_implementation("eager" if how == "exact" else how)
+        step = torch.compile(model, backend="aot_eager") if compiled and how == "heed" else model
+        with torch.autocast(device, torch.bfloat16, enabled=how != "exact"):
+            result = step(ids, labels=ids, use_cache=False)  # a cache would make values float32, too
+        result.loss.backward()
+        weights = model.model.layers[0].self_attn.q_proj.weight
+        found[how] = result.logits.float().detach(), weights.grad
+    for ours, theirs, exact in zip(found["heed"], found[other], found["exact"]):
+        assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + 1e-3
+
+
+DOCUMENTS = (0, 6, 7, 23)
+
+
+def packed(device):
+    """What DataCollatorWithFlattening makes of documents."""
+    ids = tokens(device, 1, DOCUMENTS[-1])
+    parts = list(zip(DOCUMENTS, DOCUMENTS[1:]))
+    places = torch.cat([torch.arange(end - begin) for begin, end in parts])[None].to(device)
+    starts = torch.tensor(DOCUMENTS, dtype=torch.int32, device=device)
+    longest = max(end - begin for begin, end in parts)
+    told = {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": longest, "max_length_k": longest}
+    return ids, {"position_ids": places, **told}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("use_cache", [True, False])  # with a cache transformers makes no mask of packed documents
+def test_packed_documents_do_not_see_each_other(device, name, use_cache):
+    model = model_of(name, device)
+    ids, told = packed(device)
+    got = logits(model, "heed", ids, use_cache=use_cache, **told)
+    for begin, end in zip(DOCUMENTS, DOCUMENTS[1:]):
+        alone = logits(model, "eager", ids[:, begin:end])
+        torch.testing.assert_close(got[:, begin:end], alone, rtol=2e-4, atol=2e-5)
+
+
+def test_packed_documents_have_the_gradients_of_each(device):
+    ids, told = packed(device)
+    found = []
+    for how in ("eager", "heed"):
+        model = model_of("Llama", device)
+        model.set_attn_implementation(how)
+        if how == "heed":
+            model(ids, **told).logits.square().sum().backward()
+        else:
+            for begin, end in zip(DOCUMENTS, DOCUMENTS[1:]):
+                model(ids[:, begin:end]).logits.square().sum().backward()
+        found.append(model.model.layers[0].self_attn.k_proj.weight.grad)
+    torch.testing.assert_close(found[1], found[0], rtol=2e-3, atol=2e-4)
+
+
+def test_packed_documents_that_heed_cannot_tell_apart_are_refused(device):
+    layer = model_of("Llama", device).model.layers[0].self_attn
+    q = torch.zeros(2, 4, 5, 16, device=device)
+    starts = torch.tensor([0, 2, 5], dtype=torch.int32, device=device)
+    both = {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts}
+    call = lambda q, mask, **told: integration.heed_attention_forward(layer, q, q, q, mask, **told)
+    with pytest.raises(heed.UnsupportedError, match="batch of 2"):
+        call(q, None, **both)
+    with pytest.raises(heed.UnsupportedError, match="need both"):
+        call(q[:1], None, cu_seq_lens_q=starts)
+    with pytest.raises(heed.UnsupportedError, match="mask of numbers"):
+        call(q[:1], torch.zeros(5, 5, device=device), **both)
+    with pytest.raises(heed.UnsupportedError, match="position_bias"):
+        call(q[:1], None, position_bias=torch.zeros(4, 5, 5, device=device), **both)
+    o, _ = call(q[:1], None, max_length_q=4096, max_length_k=4096, **both)
+    assert o.shape == (1, 5, 4, 16)
+
+
+def test_models_that_give_more_than_logits(device):
+    ids = tokens(device, 2, 11)
+    asked = {"Llama": {"output_hidden_states": True}, "gpt-oss (sinks)": {"output_router_logits": True}}
+    for name, options in asked.items():
+        model = model_of(name, device)
+        model.set_attn_implementation("heed")
+        with torch.no_grad():
+            given = model(ids, **options)
+        assert len(given.hidden_states if name == "Llama" else given.router_logits) >= 2
+
+
+def test_gradients_with_the_same_bits_may_be_asked_for(device, monkeypatch):
+    told, run = [], heed._native.backward
+    monkeypatch.setattr(heed._native, "backward", lambda *given: (told.append(given[1]["deterministic"]), run(*given))[1])
+    layer = model_of("Llama", device).model.layers[0].self_attn
+    q = torch.zeros(1, 4, 5, 16, device=device, requires_grad=True)
+    for deterministic in (None, False, True):
+        integration.heed_attention_forward(layer, q, q, q, None, deterministic=deterministic)[0].sum().backward()
+    assert told == [0, 0, 1]

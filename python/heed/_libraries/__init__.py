@@ -4,6 +4,7 @@ drawn, what a gradient would need. Nothing here imports torch unless an array of
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 
@@ -12,6 +13,9 @@ class Library(Protocol):
 
     def shape(self, array: Any, name: str) -> tuple[int, ...]: ...
 
+    def type_name(self, array: Any) -> str:
+        """Of its elements: "f32", "f16", "bf16"; of others what the library calls them."""
+
     def empty_output(self, q: Any, d_v: int) -> Any:
         """An array of q's type and shape, but with this head dim, in q's place."""
 
@@ -19,6 +23,12 @@ class Library(Protocol):
 
     def empty_gradient(self, array: Any, name: str, zeros: bool) -> Any:
         """A dense array of its type and shape, in its place."""
+
+    def check_number(self, value: Any, name: str) -> None:
+        """Raises where a value that stands for a number is more than that."""
+
+    def check_output(self, array: Any, name: str) -> Callable[[Any], None] | None:
+        """Raises where the library could not bear that somebody else writes into it. Returns what tells it afterwards."""
 
     def bytes(self, like: Any, count: int) -> Any:
         """So many zero bytes in `like`'s place, at an address that is a multiple of 64."""
@@ -35,7 +45,7 @@ class Library(Protocol):
         """Whether a program is being recorded."""
 
     def draw_state(self, q: Any, generator: Any | None) -> Any:
-        """An array of two numbers, seed and offset, that the recorded program will draw."""
+        """An array of two numbers, seed and offset, that the recorded program or the captured CUDA graph will draw."""
 
     def run_recorded(self, call: Any, return_lse: bool) -> Any: ...
 

@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
+TYPE_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 def shape(array: Any, name: str) -> tuple[int, ...]:
     return tuple(array.shape)
+
+
+def type_name(array: Any) -> str:
+    name = str(array.dtype.name)
+    return TYPE_NAMES.get(name, name)
 
 
 def empty_output(q: Any, d_v: int) -> Any:
@@ -23,6 +29,14 @@ def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
 
 def empty_gradient(array: Any, name: str, zeros: bool) -> Any:
     return (np.zeros if zeros else np.empty)(array.shape, array.dtype)
+
+
+def check_number(value: Any, name: str) -> None:
+    """What is no number the compiled part says."""
+
+
+def check_output(array: Any, name: str) -> None:
+    """Whether it may be written the compiled part asks; nobody keeps account of it."""
 
 
 def bytes(like: Any, count: int) -> Any:

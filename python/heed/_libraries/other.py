@@ -12,10 +12,15 @@ from . import numpy as _numpy
 
 NUMPY_NAMES = {0: "float32", 1: "float16", 7: "float64"}
 BF16 = 2
+TYPE_NAMES = {0: "f32", 1: "f16", BF16: "bf16"}
 
 
 def shape(array: Any, name: str) -> tuple[int, ...]:
     return _native.describe(array, name)[1]
+
+
+def type_name(array: Any) -> str:
+    return TYPE_NAMES.get(_native.describe(array, "q")[0], "of another type")
 
 
 def empty_output(q: Any, d_v: int) -> Any:
@@ -57,6 +62,8 @@ def stream(array: Any, chosen: int | None) -> int | None:
     return chosen
 
 
+check_number = _numpy.check_number
+check_output = _numpy.check_output
 capturing = _numpy.capturing  # on a GPU nothing is made that could be cleared too late
 recorded = _numpy.recorded
 draw_state = _numpy.draw_state

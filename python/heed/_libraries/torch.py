@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 
 from .._errors import UnsupportedError
 
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     from .._call import Call
 
 is_grad_enabled = torch.is_grad_enabled
+increment_version: Callable[[Any], None] = torch.autograd.graph.increment_version
 is_compiling = torch.compiler.is_compiling
 NOT_RECORDED = ("dropout_seed", "randval")
+TYPE_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 OPERANDS = ("q", "k", "v")
 DIFFERENTIABLE = (*OPERANDS, "bias", "alibi_slopes", "sink")
 
@@ -31,6 +35,10 @@ def shape(array: Any, name: str) -> tuple[int, ...]:
     return tuple(array.shape)
 
 
+def type_name(array: Any) -> str:
+    return TYPE_NAMES[array.dtype] if array.dtype in TYPE_NAMES else str(array.dtype)
+
+
 def empty_output(q: Any, d_v: int) -> Any:
     return torch.empty_like(q) if q.shape[-1] == d_v else q.new_empty((*q.shape[:-1], d_v))
 
@@ -41,6 +49,27 @@ def empty_f32(like: Any, shape: tuple[int, ...]) -> Any:
 
 def empty_gradient(array: Any, name: str, zeros: bool) -> Any:
     return (torch.zeros_like if zeros else torch.empty_like)(array, memory_format=torch.contiguous_format)
+
+
+def check_number(value: Any, name: str) -> None:
+    if value.requires_grad and is_grad_enabled():
+        works = {
+            "scale": "attention(q * scale, k, v, scale=1.0) has one",
+            "softcap": "write the scores out where the cap is learnt",
+        }.get(name, "it is a number")
+        raise TypeError(
+            f"{name} is a tensor that requires a gradient, and heed has none for it: {works}. {name}=float({name}) takes it "
+            "as it is now."
+        )
+
+
+def check_output(array: Any, name: str) -> Callable[[Any], None]:
+    if array.requires_grad and is_grad_enabled():
+        raise UnsupportedError(
+            f"{name} requires a gradient, and autograd would not know what was written into it: pass {name}.detach(), or call under "
+            "torch.no_grad()."
+        )
+    return increment_version  # whoever has kept it for a backward pass learns that it is another now
 
 
 def bytes(like: Any, count: int) -> Any:
@@ -65,8 +94,7 @@ def capturing(array: Any) -> bool:
 
 
 def draw_seed(generator: Any | None) -> int:
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator is {type(generator)}; with torch tensors it is a torch.Generator.")
+    _check_generator(generator)
     device = "cpu" if generator is None else generator.device
     return int(torch.randint(2**63 - 1, (), generator=generator, device=device, dtype=torch.int64))
 
@@ -77,8 +105,25 @@ def recorded(q: Any) -> bool:
 
 
 def draw_state(q: Any, generator: Any | None) -> Any:
-    """Seed and offset where the program will find them when it runs."""
-    return torch.randint(2**63 - 1, (2,), generator=generator, device=q.device, dtype=torch.int64)
+    """Seed and offset where the program, or the CUDA graph, will find them when it runs."""
+    _check_generator(generator)
+    if generator is not None and is_compiling():
+        raise UnsupportedError(
+            "generator= while torch records a program, which takes none: leave it out (torch's own generator draws in each run), or "
+            "draw two numbers before, and pass them as a tensor, dropout_state=."
+        )
+    device = q.device if generator is None else generator.device
+    if device.type != q.device.type and not recorded(q):
+        raise ValueError(
+            f"generator draws on {device}, and a CUDA graph that captured its numbers would repeat them at every replay: pass "
+            "one of q's device, which the graph knows (register_generator_state), or dropout_state=."
+        )
+    return torch.randint(2**63 - 1, (2,), generator=generator, device=device, dtype=torch.int64).to(q.device)
+
+
+def _check_generator(generator: Any | None) -> None:
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator is {type(generator)}; with torch tensors it is a torch.Generator.")
 
 
 def run_recorded(call: Call, return_lse: bool) -> Any:
@@ -94,6 +139,7 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
                 else "randval is written by heed, which torch's recorded programs do not know of; draw it in eager mode."
             )
     fields["engine"], fields["deterministic"] = call.engine, call.deterministic
+    fields["dq_accumulation"] = call.dq_accumulation
     # The backward pass needs it.
     fields["want_lse"] = return_lse or call.lse is not None or wants_gradient(call.fields) is not None
     if "seqstart_q" in fields:
@@ -101,6 +147,11 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
     else:
         o, lse = torch_ops.fwd(**fields, bhsd=call.bhsd)
     if call.out is not None:
+        if call.out.dtype != o.dtype:
+            raise UnsupportedError(
+                f"out of {call.out.dtype} where q is {o.dtype}, while torch records a program: what the program copies into it has "
+                "been rounded to q's type. Leave out= out and convert the result, or call heed in eager mode."
+            )
         o = call.out.copy_(o)
     if call.lse is not None:
         lse = call.lse.copy_(lse)
@@ -108,6 +159,8 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
 
 
 def wants_gradient(fields: dict[str, Any]) -> str | None:
+    if forward_ad._current_level >= 0:
+        check_forward_mode(fields)
     if not is_grad_enabled():
         return None
     for name in DIFFERENTIABLE if len(fields) > 3 else OPERANDS:
@@ -115,6 +168,17 @@ def wants_gradient(fields: dict[str, Any]) -> str | None:
         if name in fields and isinstance(fields[name], torch.Tensor) and fields[name].requires_grad:
             return name
     return None
+
+
+def check_forward_mode(fields: dict[str, Any]) -> None:
+    """Tangents of dual tensors would be lost: raises where there is one. A program that is recorded cannot ask."""
+    for name in DIFFERENTIABLE:
+        array = fields.get(name)
+        if isinstance(array, torch.Tensor) and (is_compiling() or forward_ad.unpack_dual(array).tangent is not None):
+            raise UnsupportedError(
+                f"forward-mode differentiation through {name} (torch.autograd.forward_ad, torch.func.jvp): heed computes gradients "
+                "in reverse mode alone, by backward() or torch.autograd.grad()."
+            )
 
 
 def run_with_gradient(call: Call, return_lse: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from .._call import Call, add_outputs
 from .._errors import UnsupportedError
 from . import torch as library
 
+#: The innermost transform of torch.func; None: there is none.
+inside_a_transform: Any = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 #: A differentiable input, and the field of heed_backward_args for its gradient.
 GRADIENTS = {"q": "dq", "k": "dk", "v": "dv", "bias": "dbias", "alibi_slopes": "dslopes", "sink": "dsink"}
 
@@ -21,7 +24,18 @@ def run(call: Call, return_lse: bool) -> Any:
     """attention() as a node of autograd's graph."""
     if call.out is not None or call.lse is not None:
         raise UnsupportedError("out= and lse_out= with gradients: autograd keeps what was computed; leave them out.")
+    if inside_a_transform() is not None:
+        raise UnsupportedError(
+            "gradients inside a transform of torch.func (grad, vmap, jacrev, ...): heed computes them by backward() or "
+            "torch.autograd.grad(), outside of it."
+        )
     fields = call.fields
+    for name in (*library.OPERANDS, "dropout_state"):
+        if name in fields and not isinstance(fields[name], torch.Tensor):
+            raise TypeError(
+                f"{name} is {type(fields[name])} beside tensors that require a gradient: pass a torch tensor "
+                f"(torch.from_dlpack({name}) copies nothing), or call under torch.no_grad()."
+            )
     if "dropout_state" in fields:
         fields["dropout_state"] = fields["dropout_state"].clone()  # the backward pass needs it as it is now
     o, lse = _Attention.apply(call, *[fields[name] for name in GRADIENTS if name in fields])
@@ -38,20 +52,22 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
         ctx.save_for_backward(*tensors.values())
         ctx.set_materialize_grads(False)
         # An attribute of ctx costs as much as reading a tensor: one holds all.
-        ctx.kept = tuple(tensors), fields, (call.bhsd, call.engine, call.deterministic)
+        ctx.kept = tuple(tensors), fields, (call.bhsd, call.engine, call.deterministic, call.dq_accumulation)
         for name in tensors:
             fields[name] = None  # torch holds them, and must be the only one: else they would never be freed
         return call.out, call.lse
 
     @staticmethod
     def backward(ctx: Any, d_o: Any, d_lse: Any) -> Any:
-        # torch's guard against second derivatives takes 10 us, and only matters where somebody could ask for one.
-        return _guarded_backward(ctx, d_o, d_lse) if torch.is_grad_enabled() else _backward(ctx, d_o, d_lse)
+        saved = ctx.saved_tensors  # once: checkpoints count
+        # torch's guard against second derivatives takes 10 us, and only matters where somebody could ask for one. It looks for
+        # what requires a gradient in what it is handed: d_o does not where the loss is linear in o, but q, k or v do.
+        return (_guarded_backward if torch.is_grad_enabled() else _backward)(ctx, d_o, d_lse, *saved)
 
 
-def _backward(ctx: Any, d_o: Any, d_lse: Any) -> Any:
+def _backward(ctx: Any, d_o: Any, d_lse: Any, *saved: Any) -> Any:
     names, fields, how = ctx.kept
-    fields = {**fields, **dict(zip(names, ctx.saved_tensors))}
+    fields = {**fields, **dict(zip(names, saved))}
     wanted = dict(zip([name for name in GRADIENTS if name in fields], ctx.needs_input_grad[1:]))
     gradients = run_backward(fields, d_o, d_lse, wanted, *how)
     return None, *[gradients[GRADIENTS[name]] if needed else None for name, needed in wanted.items()]
@@ -78,15 +94,35 @@ def run_backward(
     bhsd: bool,
     engine: int,
     deterministic: bool,
+    dq_accumulation: int,
 ) -> dict[str, Any]:
     o = fields["o"]
     gradients = empty_gradients(fields, wanted)
-    told = {**gradients, "deterministic": int(deterministic)}
+    told = {**gradients, "deterministic": int(deterministic), "dq_accumulation": dq_accumulation}
     if d_o is None:
         d_o = torch.zeros_like(o)
     # A gradient may come broadcast (of a sum) or turned: heed wants the head dim's elements beside each other.
     told["d_o"] = d_o if d_o.stride(-1) == 1 else d_o.contiguous()
     if d_lse is not None:
         told["d_lse"] = d_lse.contiguous()
-    _native.backward(fields, told, bhsd, engine, library.stream(o, None))
+    stream = library.stream(o, None)
+    if deterministic or not torch.are_deterministic_algorithms_enabled():
+        _native.backward(fields, told, bhsd, engine, stream)
+    else:
+        _backward_as_torch_wants(fields, told, bhsd, engine, stream)
     return gradients
+
+
+def _backward_as_torch_wants(fields: dict[str, Any], told: dict[str, Any], *how: Any) -> None:
+    """torch.use_deterministic_algorithms(True): the same bits in every run or an error, which warn_only makes a warning."""
+    try:
+        _native.backward(fields, {**told, "deterministic": 1}, *how)
+    except UnsupportedError as refusal:  # nothing was written
+        if not torch.is_deterministic_algorithms_warn_only_enabled():
+            raise
+        warnings.warn(
+            "heed's gradients may have other bits in every run, though torch.use_deterministic_algorithms(True, warn_only=True) "
+            f"was called: {str(refusal).splitlines()[0]}",
+            stacklevel=2,
+        )
+        _native.backward(fields, told, *how)

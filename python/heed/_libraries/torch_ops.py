@@ -4,9 +4,9 @@
     torch.ops.heed.varlen_fwd(q, k, v, seqstart_q, seqstart_k, ...) -> (o, lse)
     torch.ops.heed.bwd(d_o, q, k, v, o, lse, ...) -> (dq, dk, dv, dbias, dslopes, dsink)
 
-Arguments are fields of heed_forward_args (heed/heed.h), plus bhsd, engine, deterministic and want_lse. Without want_lse
-lse is empty, and there is no gradient; of the gradients those that nobody wants are empty. Calls that are not recorded take
-the short way, heed._native.forward.
+Arguments are fields of heed_forward_args (heed/heed.h), plus bhsd, engine and want_lse, and of heed_backward_args
+deterministic and dq_accumulation. Without want_lse lse is empty, and there is no gradient; of the gradients those that nobody
+wants are empty. Calls that are not recorded take the short way, heed._native.forward.
 """
 
 # Annotations here are read by torch, which wants them as they were in Python 3.9, and not as texts.
@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import _native
 from .._errors import UnsupportedError
@@ -49,6 +50,7 @@ def _fwd(
     bhsd: bool = False,
     engine: int = 0,
     deterministic: bool = False,
+    dq_accumulation: int = 0,
     want_lse: bool = False,
 ) -> Tuple[Tensor, Tensor]:
     return _run(locals())
@@ -82,6 +84,7 @@ def _varlen_fwd(
     math: int = 0,
     engine: int = 0,
     deterministic: bool = False,
+    dq_accumulation: int = 0,
     want_lse: bool = False,
 ) -> Tuple[Tensor, Tensor]:
     return _run(locals())
@@ -99,8 +102,10 @@ def _outputs(q: Tensor, v: Tensor, bhsd: bool, want_lse: bool) -> Tuple[Tensor, 
 
 
 def _run(fields: Dict[str, Any]) -> Tuple[Tensor, Tensor]:
+    if forward_ad._current_level >= 0:
+        library.check_forward_mode(fields)
     bhsd, engine, want_lse = fields.pop("bhsd", False), fields.pop("engine"), fields.pop("want_lse")
-    fields.pop("deterministic")  # of the backward pass; the forward pass always is
+    del fields["deterministic"], fields["dq_accumulation"]  # of the backward pass
     o, lse = _outputs(fields["q"], fields["v"], bhsd, want_lse)
     fields["o"] = o
     if want_lse:
@@ -142,13 +147,14 @@ def _bwd(
     bhsd: bool = False,
     engine: int = 0,
     deterministic: bool = False,
+    dq_accumulation: int = 0,
     want_bias: bool = False,
     want_slopes: bool = False,
     want_sink: bool = False,
 ) -> Six:
     fields = locals()
     d_o, d_lse = fields.pop("d_o"), fields.pop("d_lse")
-    how = (fields.pop("bhsd"), fields.pop("engine"), fields.pop("deterministic"))
+    how = (fields.pop(name) for name in ("bhsd", "engine", "deterministic", "dq_accumulation"))
     return _six(q, torch_gradients.run_backward(fields, d_o, d_lse, _wanted(fields), *how))
 
 

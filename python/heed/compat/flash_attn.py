@@ -12,6 +12,7 @@ from typing import Any
 
 from .._attention import attention, attention_varlen
 from .._errors import UnsupportedError
+from ._strides import with_dense_rows
 
 __all__ = [
     "flash_attn_func",
@@ -38,9 +39,7 @@ def flash_attn_func(
 ) -> Any:
     """q (b, s_q, h, d), k and v (b, s_k, h_k, d). Returns o, or (o, lse, None) with return_attn_probs=True."""
     result = attention(
-        q,
-        k,
-        v,
+        *with_dense_rows(q, k, v),
         causal=causal,
         window=_window(causal, window_size),
         softcap=softcap,
@@ -108,17 +107,16 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Any = None,
 ) -> Any:
-    """q (total_q, h, d), k and v (total_k, h_k, d). Returns o, or (o, lse, None) with return_attn_probs=True."""
+    """q (total_q, h, d), k and v (total_k, h_k, d). Returns o, or (o, lse, None) with return_attn_probs=True. max_seqlen_q and
+    max_seqlen_k are any bounds, as in the original: also above the rows there are."""
     if block_table is not None:
         raise UnsupportedError("block_table: heed has no paged KV cache yet; gather the pages into k and v first.")
     result = attention_varlen(
-        q,
-        k,
-        v,
+        *with_dense_rows(q, k, v),
         cu_seqlens_q,
         cu_seqlens_k,
-        int(max_seqlen_q),
-        int(max_seqlen_k),
+        _at_most(q.shape[0], max_seqlen_q),
+        _at_most(k.shape[0], max_seqlen_k),
         causal=causal,
         window=_window(causal, window_size),
         softcap=softcap,
@@ -191,6 +189,11 @@ def _window(causal: bool, window_size: tuple[int, int]) -> tuple[int, int] | Non
     if left < 0 and (causal or right < 0):
         return None
     return (left, 0) if causal else (left, right)
+
+
+def _at_most(rows: int, told: Any) -> Any:
+    """heed's own function refuses a length that no sequence can have; here callers pass a bound, maybe as a tensor."""
+    return min(told if isinstance(told, int) else int(told), rows)
 
 
 def _wants_lse(return_attn_probs: bool, dropout_p: float) -> bool:

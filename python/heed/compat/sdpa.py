@@ -3,7 +3,7 @@
     from heed.compat.sdpa import scaled_dot_product_attention
 
 is_causal is top-left, a boolean mask keeps where it is True, a float mask is added, a row without any key is 0: all as in
-torch.
+torch. So is torch.autocast: it decides on the type that is computed in.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from .._attention import attention
+from .._libraries.torch_autocast import autocast
 from .._mask import Mask
+from ._strides import with_dense_rows
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -37,8 +39,9 @@ def scaled_dot_product_attention(
             f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; they have as many, and "
             "two at least."
         )
-    q, k, v = (_four(each) for each in (query, key, value))
-    k, v = _broadcast(q, k, v, enable_gqa)
+    query, key, value, attn_mask = autocast(query, key, value, attn_mask)
+    query, key, value = _broadcast(query, key, value, enable_gqa)
+    q, k, v = with_dense_rows(_four(query), _four(key), _four(value))
     mask, bias = _mask_or_bias(attn_mask, rank, query.shape)
     o = attention(
         q,
@@ -62,18 +65,30 @@ def _four(tensor: Any) -> Any:
     return tensor[(None,) * (4 - tensor.dim())]
 
 
-def _broadcast(q: Any, k: Any, v: Any, enable_gqa: bool) -> tuple[Any, Any]:
-    """Batches of 1 are repeated; heads are shared in groups only where the caller says so."""
-    wide = []
-    for name, tensor in (("key", k), ("value", v)):
-        if tensor.shape[1] not in (1, q.shape[1]) and not enable_gqa:
-            raise ValueError(
-                f"query has {q.shape[1]} heads and {name} {tensor.shape[1]}; with enable_gqa=True groups of query heads share "
-                "one."
-            )
-        batch = q.shape[0] if tensor.shape[0] == 1 else tensor.shape[0]
-        wide.append(tensor if batch == tensor.shape[0] else tensor.expand(batch, -1, -1, -1))
-    return wide[0], wide[1]
+def _broadcast(query: Any, key: Any, value: Any, enable_gqa: bool) -> tuple[Any, Any, Any]:
+    """What comes before sequence and dim is repeated where it is 1; heads are shared in groups only where the caller says so."""
+    rank = query.dim()
+    if rank > 2 and not enable_gqa:
+        for name, tensor in (("key", key), ("value", value)):
+            if tensor.shape[-3] not in (1, query.shape[-3]) and query.shape[-3] != 1:
+                raise ValueError(
+                    f"query has {query.shape[-3]} heads and {name} {tensor.shape[-3]}; with enable_gqa=True groups of query heads "
+                    "share one."
+                )
+    # Groups share heads as they are: what is repeated then ends before them. One head of both key and value is a group, too.
+    shared = rank > 2 and (enable_gqa or key.shape[-3] == value.shape[-3] == 1)
+    kept = 3 if shared else 2
+    if rank <= kept or query.shape[:-kept] == key.shape[:-kept] == value.shape[:-kept]:
+        return query, key, value
+    try:
+        lead = torch.broadcast_shapes(*(each.shape[:-kept] for each in (query, key, value)))
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(each.shape)) for each in (query, key, value))
+        raise ValueError(
+            f"query, key and value have the shapes {shapes}: their leading dimensions are equal, or 1 where one is repeated."
+        ) from None
+    query, key, value = (each.expand(*lead, *each.shape[-kept:]) for each in (query, key, value))
+    return query, key, value
 
 
 def _mask_or_bias(attn_mask: Any, rank: int, shape: Any) -> tuple[Any, Any]:

@@ -2,6 +2,8 @@
 
 with heed.integrations.torch.use():
     model(x)
+
+Importing this module makes heed's operators known to torch, which torch.export.load() and saved programs need.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any
 
 import torch.nn.functional as functional
 
-from .._errors import UnsupportedError
+from .._errors import Error
+from .._libraries import torch_ops as _operators  # noqa: F401
 from ..compat.sdpa import scaled_dot_product_attention as by_heed
 
 _lock = threading.Lock()
@@ -26,7 +29,7 @@ def use(*, fallback: bool = False) -> Iterator[None]:
     """Calls of torch.nn.functional.scaled_dot_product_attention go to heed, in the whole process, until the end of the block.
 
     Code that took the function out of its module before (`from torch.nn.functional import ...`) keeps torch's. What heed
-    does not do raises heed.UnsupportedError or TypeError; with fallback=True torch computes it, gradients included.
+    does not do raises one of heed's errors, TypeError or ValueError; with fallback=True torch computes it, gradients included.
     """
     with _lock:
         _users.append(fallback)
@@ -61,6 +64,6 @@ def _heed_or_torch(
 ) -> Any:
     try:
         return by_heed(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    except (UnsupportedError, TypeError):
+    except (Error, TypeError, ValueError):  # if it is wrong torch says so, too, in the words that its callers know
         groups = {"enable_gqa": True} if enable_gqa else {}  # torch 2.4 does not know the word
         return _original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **groups)

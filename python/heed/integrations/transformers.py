@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._attention import attention
+import torch
+
+from .._attention import attention, attention_varlen
 from .._errors import UnsupportedError
+from .._libraries.torch_autocast import autocast
 from .._mask import Mask
 
 #: What layers hand over for the use of others, and what changes nothing in what is computed here.
 HARMLESS = frozenset(
     {
         "cache_position",
-        "cu_seq_lens_k",
-        "cu_seq_lens_q",
         "logits_to_keep",
-        "max_length_k",
-        "max_length_q",
         "num_items_in_batch",
+        "output_hidden_states",
+        "output_router_logits",
         "position_embeddings",
         "position_ids",
         "return_dict",
-        "sliding_window",  # the mask has it already
         "use_cache",
     }
 )
@@ -54,9 +54,19 @@ def heed_attention_forward(
     position_bias: Any = None,
     cache: Any = None,
     output_attentions: bool | None = None,
+    cu_seq_lens_q: Any = None,
+    cu_seq_lens_k: Any = None,
+    max_length_q: int | None = None,
+    max_length_k: int | None = None,
+    sliding_window: int | None = None,
+    deterministic: bool | None = None,
     **others: Any,
 ) -> tuple[Any, None]:
-    """query (b, h, s_q, d), key and value (b, h_k, s_k, d). Returns o (b, s_q, h, d_v)."""
+    """query (b, h, s_q, d), key and value (b, h_k, s_k, d). Returns o (b, s_q, h, d_v).
+
+    cu_seq_lens_q and cu_seq_lens_k (padding-free training) say where documents begin that lie one behind the other in a batch
+    of 1, and do not see each other. A mask has the window already; without one sliding_window says it of documents.
+    """
     if output_attentions:
         raise UnsupportedError(
             "output_attentions=True: heed never has the probabilities in memory; use 'eager' for them."
@@ -68,8 +78,36 @@ def heed_attention_forward(
     ]
     if unknown:
         raise UnsupportedError(f"{', '.join(unknown)}: heed does not know what it would mean for attention.")
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    mask, bias = _mask_and_bias(query, attention_mask, position_bias, bool(causal))
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    options: dict[str, Any] = {
+        "dropout_p": dropout,
+        "scale": scaling,
+        "softcap": softcap or 0.0,
+        "sink": None if s_aux is None else s_aux.float(),
+        "deterministic": bool(deterministic),
+    }
+    if cu_seq_lens_q is not None or cu_seq_lens_k is not None:
+        _check_packed(query, cu_seq_lens_q, cu_seq_lens_k, attention_mask, position_bias)
+        if attention_mask is None:
+            q, k, v = (each[0].transpose(0, 1) for each in autocast(query, key, value))
+            o = attention_varlen(
+                q,
+                k,
+                v,
+                cu_seq_lens_q,
+                cu_seq_lens_k,
+                _longest(max_length_q, query),
+                _longest(max_length_k, key),
+                causal=causal,
+                window=None if sliding_window is None else (sliding_window - 1, 0 if causal else sliding_window - 1),
+                **options,
+            )
+            return o[None], None
+        # It may have been made without a look at the documents, and it may have more in it than they.
+        attention_mask = attention_mask & _same_document(query, key, cu_seq_lens_q, cu_seq_lens_k)
+    mask, bias = _mask_and_bias(query, attention_mask, position_bias, causal)
+    # Rotary embeddings may leave queries and keys in float32 beside values in autocast's type.
+    query, key, value, bias = autocast(query, key, value, bias)
     # Results as [b, s, h, d], which is how the layers want them.
     o = attention(
         query.transpose(1, 2),
@@ -77,10 +115,7 @@ def heed_attention_forward(
         value.transpose(1, 2),
         mask=mask,
         bias=bias,
-        dropout_p=dropout,
-        scale=scaling,
-        softcap=softcap or 0.0,
-        sink=None if s_aux is None else s_aux.float(),
+        **options,
     )
     return o.contiguous(), None
 
@@ -92,3 +127,30 @@ def _mask_and_bias(query: Any, attention_mask: Any, position_bias: Any, causal: 
     if str(attention_mask.dtype) == "torch.bool":
         return attention_mask, position_bias
     return None, attention_mask if position_bias is None else attention_mask + position_bias
+
+
+def _check_packed(query: Any, starts_q: Any, starts_k: Any, attention_mask: Any, position_bias: Any) -> None:
+    if starts_q is None or starts_k is None:
+        raise UnsupportedError("one of cu_seq_lens_q and cu_seq_lens_k: documents that do not see each other need both.")
+    if query.shape[0] != 1:
+        raise UnsupportedError(f"cu_seq_lens_q with a batch of {query.shape[0]}: documents lie in one row, a batch of 1.")
+    if position_bias is not None:
+        raise UnsupportedError("cu_seq_lens_q with a position_bias: it is of the whole row, and not of each document.")
+    if attention_mask is not None and attention_mask.dtype is not torch.bool:
+        raise UnsupportedError("cu_seq_lens_q with a mask of numbers: leave the mask out, or pass booleans (True: keep).")
+
+
+def _longest(told: Any, tensor: Any) -> Any:
+    """Callers tell any bound, the longest context for example; heed takes none above the rows there are."""
+    if told is None:
+        return None
+    return min(int(told) if isinstance(told, torch.Tensor) else told, tensor.shape[2])
+
+
+def _same_document(query: Any, key: Any, starts_q: Any, starts_k: Any) -> Any:
+    """Boolean [s_q, s_k]."""
+    of_q, of_k = (
+        torch.bucketize(torch.arange(tensor.shape[2], device=tensor.device), starts[1:].to(torch.int64), right=True)
+        for tensor, starts in ((query, starts_q), (key, starts_k))
+    )
+    return of_q[:, None] == of_k[None, :]
