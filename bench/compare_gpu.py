@@ -5,7 +5,8 @@
                                  [--heads-k=0] [--peer=FILE.py] [--json=FILE] [--markdown=FILE]
 
 Every point is one graph per implementation (several launches in a row, so that nobody's host time counts), replayed in
-rounds of random order; medians over the rounds. h * d = 2048 (--width) and b * s = 16384 (--tokens) throughout, and
+rounds of random order; medians over the rounds. What cannot be captured is called instead, and marked with a star: its host
+time counts. h * d = 2048 (--width) and b * s = 16384 (--tokens) throughout, and
 as many heads of K and V as of Q, if --heads-k does not say how many. heed's result is compared with fp64 for some heads
 and with cuDNN for all of them before it is timed.
 
@@ -14,6 +15,9 @@ A backward pass is all that comes after the forward one: for heed all its stages
 --peer names a Python file with a function peers(q, k, v, causal) -> {name: function that launches on the current
 stream}, for libraries that torch does not bring, such as FlashAttention-3 built from its public source. Its problems
 have as many heads of K and V as of Q.
+
+A peer that raises is left out of that point, with a note. --json and --markdown are written after every point: a run that is
+stopped leaves what it has measured; after --limit seconds no further point is begun.
 """
 
 import argparse
@@ -24,6 +28,7 @@ import math
 import random
 import statistics
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -32,6 +37,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).parent))
 import heed_c  # noqa: E402
+from peers import reason  # noqa: E402
 
 TYPES = {"f16": (torch.float16, heed_c.F16), "bf16": (torch.bfloat16, heed_c.BF16), "f32": (torch.float32, heed_c.F32)}
 TOLERANCE = {"f16": 6e-4, "bf16": 5e-3, "f32": 2e-6}  # of the norm, against fp64
@@ -71,10 +77,10 @@ def capture(function, launches, stream=None):
     return graph
 
 
-def time_of(graph, launches):
+def time_of(replay, launches):
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
-    graph.replay()
+    replay()
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) * 1e-3 / launches
@@ -122,16 +128,38 @@ class Point:
         def run_heed():
             heed.forward_on_stream(args, torch.cuda.current_stream().cuda_stream)
 
-        self.functions = {"heed": run_heed}
+        self.functions, self.facts["left_out"], self.facts["as_calls"] = {"heed": run_heed}, {}, []
         if options.type != "f32":
             self.functions["cudnn"] = torch_peer(SDPBackend.CUDNN_ATTENTION, q, k, v, causal)
             self.functions["fa2"] = torch_peer(SDPBackend.FLASH_ATTENTION, q, k, v, causal)
         else:
             self.functions["efficient"] = torch_peer(SDPBackend.EFFICIENT_ATTENTION, q, k, v, causal)
         if extra and h == h_k:
-            self.functions.update(extra.peers(q, k, v, causal))
+            self.add_peers(lambda: extra.peers(q, k, v, causal))
+        self.try_peers()
         self.check(options, q, k, v, o, causal)
         self.keep = (q, k, v, o, args)
+
+    def add_peers(self, make):
+        try:
+            self.functions.update(make())
+        except Exception as error:
+            self.facts["left_out"]["--peer"] = reason(error)
+
+    def try_peers(self):
+        """Each runs once; one that raises is left out."""
+        for name in [each for each in self.functions if each != "heed"]:
+            try:
+                self.functions[name]()
+                torch.cuda.synchronize()
+            except Exception as error:
+                self.leave_out(name, error)
+
+    def leave_out(self, name, error):
+        if name == "heed":
+            raise error
+        del self.functions[name]
+        self.facts["left_out"][name] = reason(error)
 
     def check(self, options, q, k, v, o, causal):
         self.functions["heed"]()
@@ -141,31 +169,48 @@ class Point:
             of_head = h // (q.shape[1] // k.shape[1])
             exact = reference(q[b, h], k[b, of_head], v[b, of_head], causal)
             errors.append(((o[b, h].double() - exact).norm() / exact.norm()).item())
-        peer = next(name for name in self.functions if name != "heed")
-        other = self.functions[peer]().float()
-        distance = apart(o, other)
+        peer = next((name for name in self.functions if name != "heed"), None)
+        distance = apart(o, self.functions[peer]().float()) if peer else 0.0
         self.facts["error"] = max(errors)
         if not max(errors) < TOLERANCE[options.type] or not distance < 2 * TOLERANCE[options.type]:
             raise SystemExit(f"wrong: {self.facts}: error {max(errors):.2e}, {distance:.2e} from {peer}")
 
     def measure(self, rounds, seconds):
-        graphs, launches = {}, {}
-        for name, function in self.functions.items():
-            one = capture(function, 1, self.stream)
-            one.replay()
-            launches[name] = max(1, min(64, round(seconds / max(time_of(one, 1), 1e-6))))
-            graphs[name] = capture(function, launches[name], self.stream)
-        times = {name: [] for name in graphs}
-        order = list(graphs)
+        works, launches = {}, {}
+        for name in list(self.functions):
+            try:
+                works[name], launches[name] = self.prepare(name, seconds)
+            except Exception as error:
+                torch.cuda.synchronize()
+                self.leave_out(name, error)
+        times = {name: [] for name in works}
+        order = list(works)
         for turn in range(rounds + 1):
             random.shuffle(order)
             for name in order:
-                taken = time_of(graphs[name], launches[name])
+                taken = time_of(works[name], launches[name])
                 if turn > 0:
                     times[name].append(taken)
         for name, list_of in times.items():
             self.facts[name] = self.flops / statistics.median(list_of) / 1e12
         return self.facts
+
+    def prepare(self, name, seconds):
+        """What is timed, and how many launches it is: a graph's replay, or calls of what cannot be captured."""
+        function = self.functions[name]
+        count = lambda work: max(1, min(64, round(seconds / max(time_of(work, 1), 1e-6))))  # noqa: E731
+        try:
+            one = capture(function, 1, self.stream)
+            one.replay()
+            launches = count(one.replay)
+            return capture(function, launches, self.stream).replay, launches
+        except Exception:
+            if name == "heed":
+                raise
+            torch.cuda.synchronize()
+        launches = count(function)
+        self.facts["as_calls"].append(name)
+        return lambda: [function() for _ in range(launches)], launches
 
 
 class BackwardPoint(Point):
@@ -192,21 +237,26 @@ class BackwardPoint(Point):
             heed.run_backward_plan(plan, backward, workspace, torch.cuda.current_stream().cuda_stream)
             return grads
 
-        self.functions = {"heed": run_heed}
+        self.functions, self.facts["left_out"], self.facts["as_calls"] = {"heed": run_heed}, {}, []
         backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
         if options.type == "f32":
             backends = {"efficient": SDPBackend.EFFICIENT_ATTENTION}
         self.stream.wait_stream(torch.cuda.current_stream())
         for name, backend in backends.items():
             leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-            with torch.cuda.stream(self.stream), sdpa_kernel(backend):
-                output = attention(*leaves, causal)
+            try:
+                with torch.cuda.stream(self.stream), sdpa_kernel(backend):
+                    output = attention(*leaves, causal)
+            except Exception as error:
+                self.facts["left_out"][name] = reason(error)
+                continue
             self.functions[name] = lambda output=output, leaves=leaves: torch.autograd.grad(
                 output, leaves, d_o, retain_graph=True
             )
         torch.cuda.synchronize()
         if extra and h == h_k:
-            self.functions.update(extra.backward_peers(q, k, v, o, lse, d_o, causal))
+            self.add_peers(lambda: extra.backward_peers(q, k, v, o, lse, d_o, causal))
+        self.try_peers()
         self.check_gradients(options, q, k, v, d_o, causal)
         self.keep = (q, k, v, o, lse, d_o, args, backward, workspace)
 
@@ -220,29 +270,74 @@ class BackwardPoint(Point):
             exact = [backward_reference(q[b, h], k[b, h_k], v[b, h_k], d_o[b, h], causal) for h in heads]
             errors += [apart(mine[0][b, h], of_head[0]) for h, of_head in zip(heads, exact)]
             errors += [apart(mine[i][b, h_k], sum(of_head[i] for of_head in exact)) for i in (1, 2)]
-        peer = next(name for name in self.functions if name != "heed")
-        others = [apart(x, y) for x, y in zip(mine, self.functions[peer]())]
+        peer = next((name for name in self.functions if name != "heed"), None)
+        others = [apart(x, y) for x, y in zip(mine, self.functions[peer]())] if peer else [0.0]
         self.facts["error"] = max(errors)
         if not max(errors) < 2 * TOLERANCE[options.type] or not max(others) < 4 * TOLERANCE[options.type]:
             raise SystemExit(f"wrong: {self.facts}: error {max(errors):.2e}, {max(others):.2e} from {peer}")
 
 
+FACTS = ("d", "causal", "s", "b", "h", "h_k", "kernel", "error", "left_out", "as_calls")
+
+
 def over_best(row, names):
-    return row["heed"] / max(row[n] for n in names if n in row and n != "heed" and not n.startswith("experiment"))
+    """None where heed was alone."""
+    others = [row[n] for n in names if n in row and n != "heed" and not n.startswith("experiment")]
+    return row["heed"] / max(others) if others else None
 
 
 def table(rows, names):
     lines = ["| d | causal | s | " + " | ".join(names) + " | heed / cuDNN | heed / best | error | kernel |"]
     lines.append("|" + "---|" * (len(names) + 7))
     for row in rows:
-        cells = [f"{row[n]:.0f}" if n in row else "" for n in names]
+        cells = [f"{row[n]:.0f}{'*' if n in row['as_calls'] else ''}" if n in row else "" for n in names]
         over = f"{row['heed'] / row['cudnn']:.3f}" if "cudnn" in row else "-"
+        best = over_best(row, names)
         lines.append(
             f"| {row['d']} | {row['causal']} | {row['s']} | "
             + " | ".join(cells)
-            + f" | {over} | {over_best(row, names):.3f} | {row['error']:.1e} | {row['kernel'].split('/')[-1]} |"
+            + f" | {over} | {'-' if best is None else f'{best:.3f}'} | {row['error']:.1e} | {row['kernel'].split('/')[-1]} |"
         )
     return "\n".join(lines)
+
+
+def notes(rows):
+    lines = []
+    if any(row["as_calls"] for row in rows):
+        lines.append("* could not be captured in a graph: timed as calls, its host time included.")
+    for row in rows:
+        where = f"d{row['d']} causal {row['causal']} s {row['s']}"
+        lines += [f"- {where}: {name} is left out: {why}" for name, why in row["left_out"].items()]
+    return "\n".join(lines)
+
+
+def text_of(rows, not_measured):
+    names = list(dict.fromkeys(n for row in rows for n in row if n not in FACTS))  # a peer may lack some head dims
+
+    def means(part):
+        over = {n: [r["heed"] / r[n] for r in part if n in r] for n in names if n != "heed"}
+        over["the best"] = [best for r in part if (best := over_best(r, names)) is not None]
+        return ", ".join(f"{n} {mean(values):.3f}" for n, values in over.items() if values)
+
+    text = table(rows, names) + "\n\nGeometric means of heed over each: " + means(rows)
+    for d in dict.fromkeys(r["d"] for r in rows):
+        text += f"\nd{d}: " + means([r for r in rows if r["d"] == d])
+    if noted := notes(rows):
+        text += "\n\n" + noted
+    if not_measured:
+        text += f"\n\n{not_measured} points were not measured."
+    return text
+
+
+def write(options, machine, rows, not_measured):
+    if options.json:
+        record = {"machine": machine, "type": options.type, "not_measured": not_measured, "points": rows}
+        Path(options.json).write_text(json.dumps(record, indent=1))
+    if options.markdown:
+        head = "\n".join(f"- {key}: {value}" for key, value in machine.items())
+        what = "Backward" if options.backward else "Forward"
+        text = text_of(rows, not_measured)
+        Path(options.markdown).write_text(f"# {what} on one GPU, {options.type}, TFLOP/s\n\n{head}\n\n{text}\n")
 
 
 def mean(values):
@@ -264,6 +359,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--family", default=None, help="hopper, portable or portable_ptx: only these kernels of heed")
     parser.add_argument("--seconds", type=float, default=0.004, help="of one replay")
+    parser.add_argument("--limit", type=float, help="seconds after which no further point is begun")
     parser.add_argument("--peer")
     parser.add_argument("--json")
     parser.add_argument("--markdown")
@@ -277,26 +373,6 @@ def main():
     torch.zeros(1, device="cuda")  # torch makes the context
     heed = heed_c.Heed(options.library, 1, cuda_family=options.family)
 
-    rows = []
-    for d in options.d:
-        for causal in options.causal:
-            for s in options.s:
-                point = (BackwardPoint if options.backward else Point)(options, heed, extra, d, causal, s)
-                rows.append(point.measure(options.rounds, options.seconds))
-                print(rows[-1], flush=True)
-                del point
-                torch.cuda.empty_cache()
-    facts = ("d", "causal", "s", "b", "h", "h_k", "kernel", "error")
-    names = list(dict.fromkeys(n for row in rows for n in row if n not in facts))  # a peer may lack some head dims
-
-    def means(part):
-        over = {n: [r["heed"] / r[n] for r in part if n in r] for n in names if n != "heed"}
-        over["the best"] = [over_best(r, names) for r in part]
-        return ", ".join(f"{n} {mean(values):.3f}" for n, values in over.items() if values)
-
-    text = table(rows, names) + "\n\nGeometric means of heed over each: " + means(rows)
-    for d in options.d:
-        text += f"\nd{d}: " + means([r for r in rows if r["d"] == d])
     machine = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -305,13 +381,18 @@ def main():
         "heed": heed.version(),
         "command": " ".join(sys.argv),
     }
-    print(text)
-    if options.json:
-        Path(options.json).write_text(json.dumps({"machine": machine, "type": options.type, "points": rows}, indent=1))
-    if options.markdown:
-        head = "\n".join(f"- {key}: {value}" for key, value in machine.items())
-        what = "Backward" if options.backward else "Forward"
-        Path(options.markdown).write_text(f"# {what} on one GPU, {options.type}, TFLOP/s\n\n{head}\n\n{text}\n")
+    planned = [(d, causal, s) for d in options.d for causal in options.causal for s in options.s]
+    rows, begin = [], time.monotonic()
+    for place in planned:
+        if options.limit is not None and time.monotonic() - begin > options.limit:
+            break
+        point = (BackwardPoint if options.backward else Point)(options, heed, extra, *place)
+        rows.append(point.measure(options.rounds, options.seconds))
+        print(rows[-1], flush=True)
+        write(options, machine, rows, len(planned) - len(rows))
+        del point
+        torch.cuda.empty_cache()
+    print(text_of(rows, len(planned) - len(rows)))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,30 @@
 """What each feature costs on a GPU: the same problem plain and with it, forward and backward, in one run.
 
-    python bench/features_gpu.py [--d=64,128] [--rounds=7] [--type=bf16] [--json=FILE] [--markdown=FILE] [--quick]
+    python bench/features_gpu.py [--d=64,128] [--rounds=7] [--type=bf16] [--limit=SECONDS] [--json=FILE] [--markdown=FILE] [--quick]
 
 b = 4, 16 heads, s = 4096 unless a row says otherwise. Every row is a graph of several launches, forward passes and backward
 passes apart, replayed in rounds of random order; medians, in TFLOP/s of the pairs that the mask shows (a backward pass counts
 2.5 times a forward one). Before anything is timed o, dq, dk and dv of two heads are compared with fp64, as they came from
 threads that share a stream; one that is wrong ends the run. (Not with dropout: its random numbers would take longer in Python
-than all the rest.) --quick runs everything once on small sizes, on the CPU where there is no GPU: it measures nothing.
+than all the rest.) A row that cannot be computed is left out, with a note, and makes the exit code 1; one that cannot be captured
+is called instead, and marked with a star: its host time counts. --json and --markdown are written after every head dim; after
+--limit seconds no further one is begun. --quick runs everything once on small sizes, on the CPU where there is no GPU: it measures nothing.
 """
 
 import argparse
 import json
 import math
+import sys
+import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import torch
 from contest import TYPES, cpu_times, gpu_times
 from machine import machine
+from peers import reason
 
 import heed
 
@@ -187,7 +193,7 @@ def other_dims(sizes, device, dtype):
 
 
 def measure(rows, device, rounds):
-    """Each row's TFLOP/s, forward and backward."""
+    """Each row's TFLOP/s, forward and backward, and which passes were timed as calls on a GPU."""
     runs = {(row, what): getattr(row, what) for row in rows for what in PASSES}
     if device == "cuda":
         stream = torch.cuda.Stream()
@@ -197,7 +203,23 @@ def measure(rows, device, rounds):
         torch.cuda.synchronize()
     else:
         times = cpu_times(runs, rounds)
-    return {row.name: {what: row.flops(what) / times[row, what][0] / 1e12 for what in PASSES} for row in rows}
+    speeds = {row.name: {what: row.flops(what) / times[row, what][0] / 1e12 for what in PASSES} for row in rows}
+    as_calls = {row.name: [what for what in PASSES if times[row, what][1] == "calls"] for row in rows}
+    return speeds, {name: passes for name, passes in as_calls.items() if passes and device == "cuda"}
+
+
+def make_rows(group):
+    """The rows, and {name: why it is left out}. Kernels are compiled at the first call: some at a time."""
+
+    def attempt(make):
+        try:
+            return make(), None
+        except Exception as error:
+            return make.args[0], reason(error)
+
+    with ThreadPoolExecutor() as pool:
+        made = list(pool.map(attempt, group))
+    return [row for row, why in made if why is None], {name: why for name, why in made if why is not None}
 
 
 def judge(row, allowed):
@@ -209,17 +231,38 @@ def judge(row, allowed):
     return errors
 
 
-def table(results, errors):
+def table(results, errors, as_calls):
     lines = ["| problem | forward | of plain | backward | of plain | error of o, of gradients |", "|---|---|---|---|---|---|"]
     for name, speed in results.items():
         plain = results.get(name.split(",")[0], speed)
-        part = {what: f"{speed[what] / plain[what]:.2f}" for what in speed}
+        cells = []
+        for what in PASSES:
+            star = "*" if what in as_calls.get(name, ()) else ""
+            cells += [f"{speed[what]:.0f}{star}", f"{speed[what] / plain[what]:.2f}"]
         of = errors[name]
-        error = "" if of is None else f"{of['o']:.0e}, {max(of['dq'], of['dk'], of['dv']):.0e}"
-        lines.append(
-            f"| {name} | {speed['forward']:.0f} | {part['forward']} | {speed['backward']:.0f} | {part['backward']} | {error} |"
-        )
+        cells.append("" if of is None else f"{of['o']:.0e}, {max(of['dq'], of['dk'], of['dv']):.0e}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
+
+
+def markdown(record):
+    about = record["machine"]
+    text = [f"# What features cost: {about['device']}", "", f"`{about['command']}`, {about['date']}; {record['type']}, TFLOP/s.", ""]
+    text += table(record["results"], record["errors"], record["as_calls"])
+    if record["as_calls"]:
+        text += ["", "* could not be captured in a graph: timed as calls, its host time included."]
+    if record["left_out"]:
+        text += ["", "Left out:", ""] + [f"- {name}: {why}" for name, why in record["left_out"].items()]
+    if record["not_measured"]:
+        text += ["", f"Not measured: {', '.join(record['not_measured'])}."]
+    return "\n".join(text) + "\n"
+
+
+def write(given, record):
+    if given.markdown:
+        Path(given.markdown).write_text(markdown(record))
+    if given.json:
+        Path(given.json).write_text(json.dumps(record, indent=1))
 
 
 def main():
@@ -227,6 +270,7 @@ def main():
     parser.add_argument("--d", default="64,128")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--type", default="bf16", choices=("bf16", "f16"))
+    parser.add_argument("--limit", type=float, help="seconds after which no further head dim is begun")
     parser.add_argument("--json")
     parser.add_argument("--markdown")
     parser.add_argument("--quick", action="store_true")
@@ -238,28 +282,28 @@ def main():
     sizes = (2, 4, 64) if given.quick else (4, 16, 4096)
     rounds = 1 if given.quick else given.rounds
 
-    results, errors = {}, {}
-    groups = [lambda d=d: rows_for(int(d), sizes, device, dtype) for d in given.d.split(",")]
-    for group in [*groups, lambda: other_dims(sizes, device, dtype)]:
-        with ThreadPoolExecutor() as pool:  # kernels are compiled at the first call
-            rows = list(pool.map(lambda make: make(), group()))
-        errors |= {row.name: judge(row, ALLOWED[given.type]) for row in rows}
-        results |= measure(rows, device, rounds)
+    groups = {f"d{d}": partial(rows_for, int(d), sizes, device, dtype) for d in given.d.split(",")}
+    groups["other head dims"] = partial(other_dims, sizes, device, dtype)
+    record = {"machine": machine(device), "type": given.type, "results": {}, "errors": {}, "as_calls": {}, "left_out": {}}
+    record["not_measured"] = list(groups)
+    begin = time.monotonic()
+    for name, group in groups.items():
+        if given.limit is not None and time.monotonic() - begin > given.limit:
+            break
+        rows, left_out = make_rows(group())
+        record["left_out"] |= left_out
+        record["errors"] |= {row.name: judge(row, ALLOWED[given.type]) for row in rows}
+        speeds, as_calls = measure(rows, device, rounds)
+        record["results"] |= speeds
+        record["as_calls"] |= as_calls
+        record["not_measured"].remove(name)
+        write(given, record)
         del rows
         if device == "cuda":
             torch.cuda.empty_cache()
-
-    about = machine(device)
-    text = [f"# What features cost: {about['device']}", "", f"`{about['command']}`, {about['date']}; {given.type}, TFLOP/s.", ""]
-    text += table(results, errors)
-    print("\n".join(text))
-    if given.markdown:
-        with open(given.markdown, "w") as file:
-            file.write("\n".join(text) + "\n")
-    if given.json:
-        with open(given.json, "w") as file:
-            json.dump({"machine": about, "results": results, "errors": errors}, file, indent=1)
+    print(markdown(record), end="")
+    return 1 if record["left_out"] else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

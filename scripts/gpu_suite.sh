@@ -4,7 +4,7 @@
 # What only a GPU can show of the library, on a machine that has one and needs no network. Two steps:
 #
 #   tar czf gpu.tgz $(scripts/gpu_suite.sh files)   here, after a build: what it takes there beside the sources
-#   scripts/gpu_suite.sh [part ...]                 there: runs the parts, each within its limit; results go to $OUT
+#   scripts/gpu_suite.sh [part ...]                 there: runs the parts, all within a limit; results go to $OUT
 #
 # Parts, those first that find the most in the least time. Default: all.
 #   threads         tests of threads and streams side by side, again and again
@@ -18,8 +18,12 @@
 #   grids           bench/compare_gpu.py, forward and backward: needs torch
 #   features        bench/features_gpu.py: needs torch and a wheel of heed (scripts/python_test.sh builds it)
 #
-#   OUT=folder                     where logs and tables go (default build/gpu-suite)
-#   HEED_PART_LIMIT=540            seconds for each part
+# In $OUT there are two files, whole after every part: summary.txt, a line for each part, and results.tgz, logs and tables.
+#
+#   OUT=folder                     where they go (default build/gpu-suite)
+#   HEED_TOTAL_LIMIT=540           seconds for all parts together, shared out among them; one that is out of time says what
+#                                  it did not reach
+#   HEED_PART_LIMIT=60             seconds for each part, where that is less than its share
 #   HEED_SEED=1                    which random problems: another number, other problems
 #   HEED_TEST_WORKERS=8            processes at once, of the tests and under the sanitizer
 #   HEED_SANITIZER=path            compute-sanitizer, where it is neither on the path nor in /usr/local/cuda
@@ -44,10 +48,30 @@ all_parts=(threads instructions conformance fuzz_backward fuzz_forward portable 
 # shellcheck source=scripts/gpu_parts.sh
 source scripts/gpu_parts.sh
 
-# tests <program> <filter> [argument ...]: a filter that selects nothing is an error, and not a success.
+# count_tests <log ...>: of GoogleTest's logs, one or several runs in each.
+count_tests() {
+  awk '/^\[==========\] Running [0-9]+ tests?/ { planned += $3 }
+    /^\[       OK \] .* ms\)$/ { ++passed }
+    /^\[  SKIPPED \] .* ms\)$/ { ++skipped }
+    /^\[  FAILED  \] .* ms\)$/ { ++failed }
+    END {
+      printf "%d passed, %d skipped, %d failed", passed, skipped, failed
+      if (planned > passed + skipped + failed) printf ", %d not reached", planned - passed - skipped - failed
+      printf "\n"
+    }' "$@"
+}
+
+# tests <program> <filter> [argument ...]: what went wrong, and how many did not; until the part's time is over. A filter that
+# selects nothing is an error, and not a success.
 tests() {
+  local log status=0
   "$1" --gtest_list_tests --gtest_filter="$2" | grep '^  ' >/dev/null || { echo "no test is named so: $2"; return 1; }
-  "$1" --gtest_filter="$2" --gtest_brief=1 "${@:3}"
+  log=$(mktemp "$SCRATCH/tests.XXXXXX")
+  timeout --kill-after=1 "$(seconds_left)" "$1" --gtest_filter="$2" "${@:3}" >"$log" 2>&1 || status=$?
+  grep -v '^\[ RUN      \]\|^\[       OK \]\|^\[-----' "$log"
+  count_tests "$log"
+  rm -f "$log"
+  return "$status"
 }
 
 # Of two threads' launches either may come first: another time another order.
@@ -60,37 +84,46 @@ instructions() { tests "$cuda_tests" 'Ptx*'; }
 
 # Each process has a log of its own.
 conformance() {
-  local shard status=0 pids=()
-  rm -f "$OUT"/conformance-*.log
+  local shard ended status=0 pids=() logs=()
   for ((shard = 1; shard <= workers; ++shard)); do
-    HEED_TEST_SHARD=$shard/$workers tests "$conformance_tests" '*-*/cpu_*' >"$OUT/conformance-$shard.log" 2>&1 &
+    logs+=("$RESULTS/conformance-$shard.log")
+    HEED_TEST_SHARD=$shard/$workers timeout --kill-after=1 "$(seconds_left)" "$conformance_tests" --gtest_filter='*-*/cpu_*' \
+      >"${logs[-1]}" 2>&1 &
     pids+=($!)
   done
   for shard in "${!pids[@]}"; do
-    wait "${pids[shard]}" || { echo "conformance-$((shard + 1)).log: FAILED ($?)"; status=1; }
+    ended=0
+    wait "${pids[shard]}" || ended=$?
+    if ((ended == 124)); then
+      echo "conformance-$((shard + 1)).log: its time was over"
+      ((status)) || status=124
+    elif ((ended)); then
+      echo "conformance-$((shard + 1)).log: FAILED ($ended)"
+      status=1
+    fi
   done
-  grep -h '^\[  FAILED  \]\|^no test' "$OUT"/conformance-*.log | sort -u
-  awk '/^\[  PASSED  \] [0-9]/ { passed += $4 } /^\[  SKIPPED \] [0-9]/ { skipped += $4 } /FAILED TESTS?$/ { failed += $1 }
-    END { printf "%d passed, %d skipped, %d failed\n", passed, skipped, failed }' "$OUT"/conformance-*.log
+  sed -n 's/^\(\[  FAILED  \] .*\) ([0-9]* ms)$/\1/p' "${logs[@]}" | sort -u
+  count_tests "${logs[@]}"
   return "$status"
 }
 
-# fuzz <fwd or bwd> <cases> <kinds> <of how many that share the part's time>
+# fuzz <fwd or bwd> <cases> <kinds> <of how many that share what is left of the part's time>: compiling a last kernel may take
+# longer than its minutes.
 fuzz() {
+  echo "$2 cases of $1, until its time is over"
   "$heed" fuzz --engine=cuda --op="$1" --cases="$2" --kinds="$3" --seed="$seed" \
-    --minutes="$(awk -v limit="$limit" -v parts="$4" 'BEGIN { printf "%.2f", (limit - 30) / 60 / parts }')"
+    --minutes="$(awk -v left="$(seconds_left)" -v parts="$4" 'BEGIN { printf "%.3f", 0.8 * left / 60 / parts }')"
 }
 fuzz_backward() { fuzz bwd 20000 60 1; }
 fuzz_forward() { fuzz fwd 20000 60 1; }
 portable() {
   export HEED_CUDA_FAMILY=portable
-  fuzz bwd 5000 20 2 && fuzz fwd 5000 20 2
+  fuzz bwd 5000 20 2 && fuzz fwd 5000 20 1
 }
 
-# The backward test has 30 runs.
 determinism() {
   tests "$conformance_tests" 'Of/OnGpu.a_thousand_runs_give_the_same_bits/*' &&
-    tests "$conformance_tests" 'On/Backward.a_deterministic_run_gives_the_same_bits_every_time/cuda*' --gtest_repeat=34
+    HEED_TEST_REPEATS=1000 tests "$conformance_tests" 'On/Backward.a_deterministic_run_gives_the_same_bits_every_time/cuda*'
 }
 
 # A pass, the kernel that it is meant for ('-': whichever), and the problem. Lengths are no multiples of anything.
@@ -136,20 +169,31 @@ bwd sm_80/portable_bwd_f32            -d=64 -s=300 -prec=fp32
 PROBLEMS
 }
 
-# sanitize_one <tool> <pass> <kernel> <argument ...>: one line that it is right, or all that was said.
+# sanitize_one <tool> <pass> <kernel> <argument ...>: one line that it is right or was not reached, or all that was said.
 sanitize_one() {
-  local tool=$1 pass=$2 kernel=$3 output
+  local tool=$1 pass=$2 kernel=$3 output status=0
   shift 3
   if [[ $kernel != - ]]; then set -- "$@" -kernel="cuda/$kernel"; fi
   [[ " $*" == *" -b="* ]] || set -- -b=2 "$@"
   [[ " $*" == *" -prec="* ]] || set -- "$@" -prec=bf16
   set -- "$pass" -engine=cuda -h=4 "$@" -warmup=0 -repeat=1
-  if output=$("$compute_sanitizer" --tool "$tool" --error-exitcode 9 "$heed" "$@" 2>&1); then
-    printf '%s right: heed %s\n' "$tool" "$*"
-  else
-    printf '%s FAILED (%d): heed %s\n%s\n' "$tool" $? "$*" "$output"
-    return 1
-  fi
+  output=$(timeout --kill-after=1 "$(seconds_left)" "$compute_sanitizer" --tool "$tool" --error-exitcode 9 "$heed" "$@" 2>&1) ||
+    status=$?
+  case $status in
+    0) printf '%s right: heed %s\n' "$tool" "$*" ;;
+    124 | 137) printf '%s not reached: heed %s\n' "$tool" "$*" ;;
+    *) printf '%s FAILED (%d): heed %s\n%s\n' "$tool" "$status" "$*" "$output" ;;
+  esac
+  return $((status != 0))
+}
+# sanitizer_works: it sums up what it has seen, where it takes this GPU and its driver; else all that it says.
+sanitizer_works() {
+  local output
+  output=$(timeout --kill-after=1 "$(seconds_left)" "$compute_sanitizer" --tool memcheck "$heed" fwd -engine=cuda -b=1 -h=1 -s=64 \
+    -d=64 -prec=bf16 -warmup=0 -repeat=1 2>&1)
+  [[ $output == *"ERROR SUMMARY"* && $output != *"not supported"* ]] && return 0
+  printf '%s\n' "$output" "$compute_sanitizer does not work here: nothing was checked"
+  return 1
 }
 find_sanitizer() {
   local each
@@ -160,9 +204,10 @@ find_sanitizer() {
   return 1
 }
 sanitizer() {
-  local tool pass kernel problem status=0 here
+  local tool pass kernel problem status=0 here list=$SCRATCH/sanitizer-problems.txt log=$SCRATCH/sanitizer.log
   compute_sanitizer=$(find_sanitizer) || { echo "compute-sanitizer was not found; HEED_SANITIZER names it"; return 1; }
   export compute_sanitizer
+  sanitizer_works || return 1
   here=$("$heed" kernels --engine=cuda --here --names)
   while read -r pass kernel problem; do
     if [[ $kernel != - && $'\n'$here$'\n' != *$'\n'"cuda/$kernel"$'\n'* ]]; then
@@ -170,19 +215,25 @@ sanitizer() {
       continue
     fi
     for tool in memcheck synccheck; do printf '%s\n' "$tool $pass $kernel $problem"; done
-  done < <(sanitizer_problems) >"$OUT/sanitizer-problems.txt"
+  done < <(sanitizer_problems) >"$list"
   # shellcheck disable=SC2016
-  xargs --max-lines=1 --max-procs="$workers" bash -c 'sanitize_one "$@"' _ <"$OUT/sanitizer-problems.txt" || status=1
-  echo "$(wc -l <"$OUT/sanitizer-problems.txt") runs, $([[ $status == 0 ]] && echo "all right" || echo "some FAILED")"
+  xargs --max-lines=1 --max-procs="$workers" bash -c 'sanitize_one "$@"' _ <"$list" >"$log" 2>&1 || status=1
+  cat "$log"
+  if ((status)) && ! grep --quiet '^[a-z]* FAILED ' "$log"; then status=124; fi
+  awk '/^[a-z]+ right: / { ++right } /^[a-z]+ FAILED / { ++failed } /^[a-z]+ not reached: / { ++late }
+    END { printf "%d runs right, %d failed", right, failed; if (late) printf ", %d not reached", late; printf "\n" }' "$log"
   return "$status"
 }
 
+# Of the part's time the forward pass has half.
 grids() {
+  local left
+  left=$(seconds_left)
   # shellcheck disable=SC2086
-  "$python" "$root/bench/compare_gpu.py" --library="$library" --json="$OUT/forward.json" --markdown="$OUT/forward.md" \
-    ${HEED_GRID_ARGUMENTS:-} &&
-    "$python" "$root/bench/compare_gpu.py" --library="$library" --backward --json="$OUT/backward.json" \
-      --markdown="$OUT/backward.md" ${HEED_GRID_ARGUMENTS:-}
+  "$python" "$root/bench/compare_gpu.py" --library="$library" --json="$RESULTS/forward.json" --markdown="$RESULTS/forward.md" \
+    --limit=$((left * 4 / 10)) ${HEED_GRID_ARGUMENTS:-} &&
+    "$python" "$root/bench/compare_gpu.py" --library="$library" --backward --json="$RESULTS/backward.json" \
+      --markdown="$RESULTS/backward.md" --limit=$((left * 4 / 10)) ${HEED_GRID_ARGUMENTS:-}
 }
 
 # The package comes from a wheel, which is a zip file; nothing is installed.
@@ -190,11 +241,11 @@ features() {
   local wheel
   wheel=$(compgen -G "$root/build-python/dist/heed-*.whl" || compgen -G "$root/build-python/gpu/wheels/heed-*.whl") ||
     { echo "no wheel of heed in build-python; scripts/python_test.sh builds it"; return 1; }
-  rm -rf "$OUT/site"
-  "$python" -m zipfile --extract "$wheel" "$OUT/site" || return 1
+  "$python" -m zipfile --extract "$wheel" "$SCRATCH/site" || return 1
   # shellcheck disable=SC2086
-  PYTHONPATH=$OUT/site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 "$python" "$root/bench/features_gpu.py" \
-    --json="$OUT/features.json" --markdown="$OUT/features.md" ${HEED_FEATURES_ARGUMENTS:---rounds=4}
+  PYTHONPATH=$SCRATCH/site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 "$python" "$root/bench/features_gpu.py" \
+    --json="$RESULTS/features.json" --markdown="$RESULTS/features.md" --limit=$(($(seconds_left) * 8 / 10)) \
+    ${HEED_FEATURES_ARGUMENTS:---rounds=4}
 }
 
 # What is not in the repository, by its path in it.
@@ -221,12 +272,13 @@ if [[ -z $("$heed" kernels --engine=cuda --here --names) ]]; then
 fi
 export OUT=${OUT:-$root/build/gpu-suite}
 mkdir -p "$OUT"
+make_scratch || exit
 export HEED_CACHE_DIR=${HEED_CACHE_DIR:-${TMPDIR:-/tmp}/heed-gpu-suite-cache}
-export -f tests fuzz sanitizer_problems sanitize_one find_sanitizer "${all_parts[@]}"
-export root heed library conformance_tests cuda_tests python limit workers seed
+export -f count_tests tests fuzz sanitizer_problems sanitize_one sanitizer_works find_sanitizer "${all_parts[@]}"
+export root heed library conformance_tests cuda_tests python workers seed
 {
   date --utc +%Y-%m-%d
   "$heed" info
-} >"$OUT/machine.txt" 2>&1
-cat "$OUT/machine.txt"
+} >"$RESULTS/machine.txt" 2>&1
+cat "$RESULTS/machine.txt"
 run_parts "${chosen[@]}"

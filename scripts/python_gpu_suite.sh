@@ -2,13 +2,14 @@
 # The Python package on a machine with a GPU and torch, and without a network. Two steps:
 #
 #   scripts/python_gpu_suite.sh pack            here: a wheel of heed and those of what the tests need, in build-python/gpu
-#   scripts/python_gpu_suite.sh [part ...]      there: runs the parts, each within its limit; results go to $OUT
+#   scripts/python_gpu_suite.sh [part ...]      there: runs the parts, all within a limit; results go to $OUT
 #
 # Parts: suite (tests/python without transformers), transformers, examples, training (200 steps, a plot), host
 # (bench/host_cost.py), compare and compare_backward (bench/compare.py). Default: all.
-#   OUT=folder                 where logs, tables and plots go (default build-python/gpu/out)
+#   OUT=folder                 where summary.txt and results.tgz (logs, tables, plots) go (default build-python/gpu/out)
 #   HEED_TORCH_PYTHON=python   the Python that has torch (default python3)
-#   HEED_PART_LIMIT=540        seconds for each part
+#   HEED_TOTAL_LIMIT=540       seconds for all parts together, shared out among them
+#   HEED_PART_LIMIT=60         seconds for each part, where that is less than its share
 #   HEED_TEST_WORKERS=8        processes of the tests
 #   HEED_COMPARE_ARGUMENTS=... further arguments of bench/compare.py (--quick, --limit=60)
 #
@@ -43,18 +44,17 @@ make_pack() {
       return 1
   done
   python=.venv/bin/python
+  make_scratch || return 1
   unpack
   PYTHONPATH=$site .venv/bin/python -c 'import huggingface_hub.hf_api, pytest, transformers, xdist' ||
     { say "the packages are not complete"; return 1; }
-  rm -rf "$site"
   say "packed $(du -sh "$pack" | cut -f 1) into ${pack#"$root"/}"
 }
 
 # --- there -----------------------------------------------------------------------------------------------------------
 # Wheels are zip files; those for this Python are unpacked.
 unpack() {
-  site=$pack/site
-  rm -rf "$site"
+  site=$SCRATCH/site
   "$python" - "$pack/wheels" "$site" <<'PYTHON'
 import pathlib, sys, zipfile
 
@@ -80,19 +80,19 @@ examples() { tests "$root/tests/python/test_examples.py"; }
 training() {
   local each
   for each in f32 bf16; do
-    "$python" "$root/examples/python/19_train_a_transformer.py" --device=cuda --type="$each" --plots="$OUT" || return 1
+    "$python" "$root/examples/python/19_train_a_transformer.py" --device=cuda --type="$each" --plots="$RESULTS" || return 1
   done
 }
-host() { "$python" "$root/bench/host_cost.py" --device=cuda --json="$OUT/host-cost.json" --markdown="$OUT/host-cost.md"; }
+host() { "$python" "$root/bench/host_cost.py" --device=cuda --json="$RESULTS/host-cost.json" --markdown="$RESULTS/host-cost.md"; }
 compare() {
   # shellcheck disable=SC2086
-  "$python" "$root/bench/compare.py" --device=cuda --json="$OUT/compare.json" --markdown="$OUT/compare.md" \
-    --plots="$OUT" ${HEED_COMPARE_ARGUMENTS:-}
+  "$python" "$root/bench/compare.py" --device=cuda --json="$RESULTS/compare.json" --markdown="$RESULTS/compare.md" \
+    --plots="$RESULTS" --limit=$(($(seconds_left) * 9 / 10)) ${HEED_COMPARE_ARGUMENTS:-}
 }
 compare_backward() {
   # shellcheck disable=SC2086
-  "$python" "$root/bench/compare.py" --backward --device=cuda --json="$OUT/compare-backward.json" \
-    --markdown="$OUT/compare-backward.md" --plots="$OUT" ${HEED_COMPARE_ARGUMENTS:-}
+  "$python" "$root/bench/compare.py" --backward --device=cuda --json="$RESULTS/compare-backward.json" \
+    --markdown="$RESULTS/compare-backward.md" --plots="$RESULTS" --limit=$(($(seconds_left) * 9 / 10)) ${HEED_COMPARE_ARGUMENTS:-}
 }
 
 if [[ ${1:-} == pack ]]; then
@@ -105,6 +105,7 @@ chosen=("$@")
 for each in "${chosen[@]}"; do is_part "$each" || exit 2; done
 export OUT=${OUT:-$pack/out}
 mkdir -p "$OUT"
+make_scratch || exit
 unpack
 export PYTHONPATH=$site HEED_CACHE_DIR=${HEED_CACHE_DIR:-${TMPDIR:-/tmp}/heed-gpu-suite-cache} HEED_SOURCE=$root PYTHONDONTWRITEBYTECODE=1
 export -f tests "${all_parts[@]}"
@@ -113,6 +114,6 @@ export root python
   date --utc +%Y-%m-%d
   "$python" -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda, torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU")'
   "$python" -m heed info
-} >"$OUT/machine.txt" 2>&1
-cat "$OUT/machine.txt"
+} >"$RESULTS/machine.txt" 2>&1
+cat "$RESULTS/machine.txt"
 run_parts "${chosen[@]}"
