@@ -15,7 +15,7 @@ namespace heed {
 /// So mask, scale, dropout and all the rest are told once and cannot differ between the two calls. A dropout pattern is
 /// replayed from its seed and offset; dropout.randval is neither read nor written.
 struct BackwardArgs {
-  ForwardArgs forward;  ///< o and lse are read, and must be given
+  ForwardArgs forward;  ///< o and lse (natural logarithm) are read, and must be given
 
   TensorView d_o;  ///< as o, of its type: the gradient of o
   OutputView dq;   ///< as q, of the type of q

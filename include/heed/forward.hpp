@@ -45,9 +45,9 @@ struct ForwardArgs {
   OutputView lse = {};  ///< f32 [b, h, s_q] or [h, total_q]: log-sum-exp, natural logarithm
 
   Mask mask = {};
-  TensorView bool_mask = {};  ///< u8, true = keep; broadcasts like bias
-  BlockMask block_mask = {};  ///< blocks to keep
-  TensorView bias = {};       ///< f32 or the type of q; [b, h, s_q, s_k], each of the first three may be 1 or missing
+  TensorView bool_mask = {};     ///< u8, true = keep; broadcasts like bias
+  BlockMask block_mask = {};     ///< blocks to keep
+  TensorView bias = {};          ///< f32 or the type of q; [b, h, s_q, s_k], each may be 1, the first ones missing
   TensorView alibi_slopes = {};  ///< f32 [h] or [b, h]
   TensorView sink = {};          ///< f32 [h]: one more logit in each row's denominator
 

@@ -171,7 +171,7 @@ typedef struct heed_forward_args {
   heed_tensor bool_mask;  /* u8, true = keep; broadcasts like bias */
   heed_tensor block_mask; /* u8 [1|b, 1|h, ceil(s_q / block_q), ceil(s_k / block_k)], true = keep */
   int64_t block_q, block_k;
-  heed_tensor bias;         /* f32 or the type of q; [b, h, s_q, s_k], each of the first three may be 1 or missing */
+  heed_tensor bias;         /* f32 or the type of q; [b, h, s_q, s_k], each may be 1, the first ones missing */
   heed_tensor alibi_slopes; /* f32 [h] or [b, h] */
   heed_tensor sink;         /* f32 [h]: one more logit in each row's denominator */
 
@@ -273,8 +273,8 @@ HEED_API const char* heed_plan_kernel(const heed_plan* plan); /* name of the mai
 typedef enum heed_memory { HEED_MEMORY_HOST = 0, HEED_MEMORY_GPU = 1 } heed_memory;
 HEED_API int heed_plan_memory(const heed_plan* plan); /* a heed_memory */
 
-/* The arguments must pose the plan's problem. The workspace is aligned to 64 bytes. NULL executor: the calling thread.
- */
+/* The arguments must pose the plan's problem. The workspace is aligned to 64 bytes and shares none of the plan's bytes
+ * with a tensor of the call: it is refused otherwise. NULL executor: the calling thread. */
 HEED_API heed_status heed_plan_run(const heed_plan* plan, const heed_forward_args* args, void* workspace,
                                    size_t workspace_bytes, const heed_executor* executor);
 HEED_API heed_status heed_backward_plan_run(const heed_plan* plan, const heed_backward_args* args, void* workspace,

@@ -23,7 +23,8 @@ HEED_API void plain_forward(const ForwardArgs& args, const Options& options = {}
 
 struct BackwardOptions {
   /// Which rows of dq (batch, query head, query) and of dk and dv (batch, key/value head, key) to compute; empty: all.
-  /// Rows left out keep what they held. dbias, dsink and dslopes are always computed whole.
+  /// Rows left out keep what they held. Of a dbias that no two queries share, the rows of those left out do, too; any
+  /// other dbias, dsink and dslopes are always computed whole.
   std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i)> queries = {};
   std::function<bool(std::int64_t b, std::int64_t g, std::int64_t j)> keys = {};
   Executor* executor = nullptr;  ///< null: the calling thread

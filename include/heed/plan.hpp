@@ -66,8 +66,9 @@ class HEED_API Plan {
   /// The engine that runs it: where tensors and workspace must be.
   Memory memory() const;
 
-  /// The arguments must pose this plan's problem. `workspace` holds at least workspace_bytes(), aligned to 64 bytes.
-  /// A null executor runs on the calling thread.
+  /// The arguments must pose this plan's problem. `workspace` holds at least workspace_bytes(), aligned to 64 bytes,
+  /// and shares none of them with a tensor of the call: it is refused otherwise. A null executor runs on the calling
+  /// thread.
   void run(const ForwardArgs& args, std::span<std::byte> workspace, Executor* executor = nullptr) const;
   void run(const BackwardArgs& args, std::span<std::byte> workspace, Executor* executor = nullptr) const;
 

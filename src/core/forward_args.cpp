@@ -3,6 +3,7 @@
 #include "core/invalid.hpp"
 #include "core/overlap.hpp"
 
+#include <cstdlib>
 #include <utility>
 
 namespace heed {
@@ -80,9 +81,12 @@ void check_memory(std::span<const NamedView> views, std::size_t output_views) {
   }
   for (std::size_t out = 0; out < outputs; ++out)
     for (std::size_t other = out + 1; other < count; ++other)
-      if (overlap(given[out], given[other]))
-        throw invalid("{} and {} overlap in memory ({} begins {} bytes after {}): an output needs memory of its own.",
-                      names[out], names[other], names[other], given[other].base - given[out].base, names[out]);
+      if (overlap(given[out], given[other])) {
+        const std::int64_t distance = given[other].base - given[out].base;
+        throw invalid("{} and {} overlap in memory ({} begins {} bytes {} {}): an output needs memory of its own.",
+                      names[out], names[other], names[other], std::abs(distance), distance < 0 ? "before" : "after",
+                      names[out]);
+      }
 }
 
 void check_separate(std::string_view name, const TensorView& view) {

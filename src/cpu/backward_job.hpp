@@ -23,6 +23,9 @@ struct BackwardJob {
 /// Keys whose K, V, dK and dV a piece holds at a time: a few blocks, which fit the second-level cache.
 inline constexpr int32_t kBackwardChunk = 4 * kKeyBlock;
 
+/// Into how many columns of chunks the keys of a head are cut at most.
+inline constexpr int32_t kMostKeyColumns = 16;
+
 /// Where gradients of scores are added up.
 struct ScoreSums {
   double* sums = nullptr;    ///< [keys of the chunk][strip]
@@ -34,9 +37,10 @@ struct ScoreSums {
 struct BackwardUnit {
   size_t (*scratch_bytes)(int32_t d, int32_t d_v) = nullptr;
   void (*begin)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
-  /// Adds the head's part of dK and dV, and the chunk's part of dQ to dq [strips][round4(d)][strip]; `fresh`: dq holds
-  /// nothing yet.
-  void (*add)(const BackwardJob&, int32_t first, int32_t keys, float* dq, bool fresh, void* scratch) = nullptr;
+  /// Adds the head's part of dK and dV, and the chunk's part of dQ to dq [strips][round4(d)][strip], which the column
+  /// of chunks from key `column` on shares. The first of them that a strip sees anything of writes the strip's part,
+  /// the others add to it; what no row of a strip sees leaves it as it is.
+  void (*add)(const BackwardJob&, int32_t column, int32_t first, int32_t keys, float* dq, void* scratch) = nullptr;
   /// Writes dK and dV.
   void (*end)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
   /// For dBias and dSlopes: takes in K and V of a chunk,
@@ -51,9 +55,10 @@ struct BackwardKernels {
   int32_t strip = 0;  ///< query rows computed side by side
   /// D of rows [first_row, first_row + rows).
   void (*delta)(const BackwardJob&, int64_t first_row, int32_t rows) = nullptr;
-  /// Writes dQ of the strip that begins at first_row: the sum of `parts` parts, from dq on in steps of `part_stride`.
-  void (*finish_dq)(const BackwardJob&, int64_t first_row, int32_t rows, float* dq, int64_t part_stride,
-                    int32_t parts) = nullptr;
+  /// Writes dQ of the strip that begins at first_row: the sum of what `columns` columns have left of it, from dq on in
+  /// steps of `column_stride`; sums it up in place. Column c has the keys [column_keys[c], column_keys[c + 1]).
+  void (*finish_dq)(const BackwardJob&, int64_t first_row, int32_t rows, float* dq, int64_t column_stride,
+                    const int32_t* column_keys, int32_t columns) = nullptr;
   BackwardUnit unit = {};
 };
 

@@ -91,11 +91,24 @@ bool worth_waking_threads(const Problem& problem) {
 /// a dQ of its own, and the columns are added in their order. By the problem alone, never by the threads: it shows in
 /// the last bits.
 std::int64_t columns_of(const Problem& problem) {
-  constexpr std::int64_t kPieces = 16;
   const std::int64_t heads = std::max<std::int64_t>(1, problem.batch() * problem.heads_k());
   const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(problem.s_k(), kBackwardChunk));
-  return std::clamp<std::int64_t>(ceil_div(kPieces, heads), 1, chunks);
+  return std::clamp<std::int64_t>(ceil_div(kMostKeyColumns, heads), 1, chunks);
 }
+
+/// The columns of one sequence: whole chunks, as even as may be.
+struct Columns {
+  std::int64_t count = 0;
+  std::array<std::int32_t, kMostKeyColumns + 1> first_keys = {};  ///< of each, and behind the last
+
+  Columns(std::int64_t most, std::int64_t s_k) {
+    const std::int64_t chunks = ceil_div(s_k, kBackwardChunk);
+    count = std::min(most, chunks);
+    for (std::int64_t c = 0; c <= count && count > 0; ++c)
+      first_keys[static_cast<std::size_t>(c)] =
+          static_cast<std::int32_t>(std::min(c * chunks / count * kBackwardChunk, s_k));
+  }
+};
 
 class CpuBackwardKernel final : public dispatch::BackwardKernel {
  public:
@@ -187,10 +200,13 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
         });
         for_each_strip(
             [&](const BackwardJob& job, std::int64_t b, std::int64_t h, std::int64_t first, std::int32_t rows) {
-              const auto parts = static_cast<std::int32_t>(columns(job.forward.s_k));
-              kernel_.functions_.level->finish_dq(
-                  job, first, rows, dq(0, b, h) + first / strip() * layout_.strip_floats, part_stride(), parts);
+              const Columns columns(layout_.columns, job.forward.s_k);
+              kernel_.functions_.level->finish_dq(job, first, rows,
+                                                  dq(0, b, h) + first / strip() * layout_.strip_floats, column_stride(),
+                                                  columns.first_keys.data(), static_cast<std::int32_t>(columns.count));
             });
+      } else {
+        zero_key_gradients();
       }
       if (problem_.dbias() || problem_.dslopes())
         write_bias_and_slope_gradients(call_, jobs_,
@@ -203,10 +219,9 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
 
    private:
     std::int64_t strip() const { return kernel_.functions_.level->strip; }
-    std::int64_t columns(std::int64_t s_k) const { return std::min(layout_.columns, ceil_div(s_k, kBackwardChunk)); }
-    std::int64_t part_stride() const { return problem_.heads_q() * layout_.most_strips * layout_.strip_floats; }
+    std::int64_t column_stride() const { return problem_.heads_q() * layout_.most_strips * layout_.strip_floats; }
     float* dq(std::int64_t column, std::int64_t b, std::int64_t h) const {
-      return dq_ + column * part_stride() + (h * layout_.most_strips + strips_[b]) * layout_.strip_floats;
+      return dq_ + column * column_stride() + (h * layout_.most_strips + strips_[b]) * layout_.strip_floats;
     }
     void* scratch(int worker) const {
       return call_.workspace.data() + layout_.scratch + layout_.scratch_stride * static_cast<std::size_t>(worker);
@@ -231,20 +246,37 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       });
     }
 
+    /// dK and dV where there are heads of keys and none of queries.
+    void zero_key_gradients() const {
+      for (std::int64_t b = 0; b < problem_.batch(); ++b)
+        for (std::int64_t key = 0; key < jobs_.sequences()[b].s_k; ++key)
+          for (std::int64_t g = 0; g < problem_.heads_k(); ++g) {
+            zero_row(Operand::dk, call_.args.dk, b, jobs_.sequences()[b].k_row + key, g, problem_.d());
+            zero_row(Operand::dv, call_.args.dv, b, jobs_.sequences()[b].k_row + key, g, problem_.d_v());
+          }
+    }
+    void zero_row(Operand which, const TensorView& view, std::int64_t b, std::int64_t row, std::int64_t head,
+                  std::int64_t dim) const {
+      const Strides step = problem_.strides(which);
+      const std::int64_t bytes = bits(view.type) / 8, at = b * step.batch + row * step.sequence + head * step.head;
+      auto* const data = static_cast<std::byte*>(const_cast<void*>(view.data));
+      std::fill_n(data + at * bytes, dim * bytes, std::byte{0});
+    }
+
     /// One column of keys of one key/value head: all its chunks, each against every query head that shares it.
     void compute(std::int64_t b, std::int64_t g, std::int64_t column, int worker) const {
       const core::Sequence sequence = jobs_.sequences()[b];
-      const std::int64_t chunks = ceil_div(sequence.s_k, kBackwardChunk), all = columns(sequence.s_k);
-      if (column >= all) return;
+      const Columns columns(layout_.columns, sequence.s_k);
+      if (column >= columns.count) return;
+      const std::int32_t from = columns.first_keys[static_cast<std::size_t>(column)],
+                         to = columns.first_keys[static_cast<std::size_t>(column) + 1];
       const BackwardUnit& unit = kernel_.functions_.level->unit;
       const std::int64_t group = problem_.heads_q() / problem_.heads_k();
-      const std::int64_t from = column * chunks / all, to = (column + 1) * chunks / all;
-      for (std::int64_t chunk = from; chunk < to; ++chunk) {
-        const auto first = static_cast<std::int32_t>(chunk * kBackwardChunk);
-        const auto keys = static_cast<std::int32_t>(std::min<std::int64_t>(kBackwardChunk, sequence.s_k - first));
+      for (std::int32_t first = from; first < to; first += kBackwardChunk) {
+        const std::int32_t keys = std::min(kBackwardChunk, to - first);
         unit.begin(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
         for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
-          unit.add(jobs_.job(b, sequence, h), first, keys, dq(column, b, h), chunk == from, scratch(worker));
+          unit.add(jobs_.job(b, sequence, h), from, first, keys, dq(column, b, h), scratch(worker));
         unit.end(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
       }
     }

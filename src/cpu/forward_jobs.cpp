@@ -1,6 +1,7 @@
 #include "cpu/forward_jobs.hpp"
 
 #include "core/dropout_state.hpp"
+#include "core/soft_cap.hpp"
 
 #include <heed/philox.hpp>
 
@@ -29,9 +30,6 @@ Plane plane(const TensorView& view, std::int64_t offset, const Strides& strides)
 core::ScoreStrides optional_strides(const TensorView& view) {
   return view.given() ? core::broadcast_strides(view) : core::ScoreStrides{};
 }
-
-// Logits within this of each other have the same softmax in f32, so that a smaller cap changes nothing.
-constexpr float kSmallestSoftCap = 1e-30f;
 
 }  // namespace
 
@@ -82,7 +80,7 @@ ForwardJob ForwardJobs::job(std::int64_t b, const core::Sequence& sequence, std:
   job.mask_x = bounds.x;
   job.mask_sink = bounds.sink;
   job.scale = static_cast<float>(problem_.scale());
-  if (problem_.soft_cap() > 0) job.soft_cap = std::max(static_cast<float>(problem_.soft_cap()), kSmallestSoftCap);
+  if (problem_.soft_cap() > 0) job.soft_cap = core::soft_cap_in_f32(problem_.soft_cap());
 
   if (args_.bias.given())
     job.bias = {advance(args_.bias, bias_.at(b, head, 0, 0)), bias_.head, bias_.query, bias_.key,

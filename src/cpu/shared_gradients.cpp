@@ -187,9 +187,10 @@ void write_sink_gradient(const dispatch::BackwardCall& call, const BackwardJobs&
       const core::Sequence sequence = jobs.sequences()[b];
       const BackwardJob job = jobs.job(b, sequence, h);
       for (std::int64_t i = 0; i < sequence.s_q; ++i) {
-        const double p =
-            std::exp(static_cast<double>(sink) - static_cast<double>(job.forward.lse[i * job.forward.lse_row]));
-        sum -= p * static_cast<double>(job.delta[i]);
+        const float lse = job.forward.lse[i * job.forward.lse_row];
+        // Not this library's, then: beside a sink no row is without a sum.
+        if (lse == -std::numeric_limits<float>::infinity()) continue;
+        sum -= std::exp(static_cast<double>(sink) - static_cast<double>(lse)) * static_cast<double>(job.delta[i]);
       }
     }
     core::store(view.data, view.type, h * view.stride(0), static_cast<float>(sum));

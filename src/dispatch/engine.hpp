@@ -26,6 +26,10 @@ class Engine {
   /// What it found, in words: "avx512bf16 (AMD EPYC 9B14)".
   virtual std::string arch_text() const = 0;
 
+  /// Tells the registry how to find out whose memory a pointer leads to. Asked of engines that cannot be used, too: the
+  /// memory of a GPU that is too old is not the CPU engine's.
+  virtual void register_places(Registry&) const {}
+
   /// Adds every kernel it has, also those that this machine cannot run (with the reason): explain and `heed kernels`
   /// show them too.
   virtual void register_kernels(Registry& registry) const = 0;

@@ -16,6 +16,7 @@ Engines make_engines(const EngineOptions& options) {
 std::shared_ptr<const Registry> make_registry(const Engines& engines) {
   auto registry = std::make_shared<Registry>();
   for (const auto& engine : engines.present) {
+    engine->register_places(*registry);
     if (auto reason = engine->unavailable()) {
       registry->add_missing(engine->kind(), *std::move(reason));
     } else {

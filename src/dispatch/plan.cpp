@@ -1,5 +1,7 @@
 #include <heed/plan.hpp>
 
+#include "core/backward_args.hpp"
+#include "core/overlap.hpp"
 #include "dispatch/backward_family.hpp"
 #include "dispatch/duration_text.hpp"
 #include "dispatch/forward_family.hpp"
@@ -30,6 +32,50 @@ void check_workspace(const Plan::Impl& plan, std::span<const std::byte> workspac
     dispatch::check_place(*plan.registry, "the workspace", workspace.data(), plan.kernel->arch().engine());
 }
 
+/// Whether the addresses from the view's lowest to its highest element meet [low, high).
+template <class View>
+bool meets(const View& view, std::int64_t low, std::int64_t high) {
+  if (view.rank == 0) return false;
+  const std::int64_t element = (bits(view.type) + 7) / 8;
+  std::int64_t first = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data)), last = first;
+  for (int i = 0; i < view.rank; ++i) {
+    if (view.size(i) <= 1) continue;  // its stride may be anything
+    const std::int64_t reach = (view.size(i) - 1) * view.stride(i) * element;
+    (reach < 0 ? first : last) += reach;
+  }
+  return first < high && low < last + element;
+}
+template <class... Views>
+bool any_meets(std::int64_t low, std::int64_t high, const Views&... views) {
+  return (meets(views, low, high) || ...);
+}
+bool may_overlap(const ForwardArgs& a, std::int64_t low, std::int64_t high) {
+  return any_meets(low, high, a.q, a.k, a.v, a.o, a.lse, a.bias, a.bool_mask, a.block_mask.keep, a.alibi_slopes, a.sink,
+                   a.seqstart_q, a.seqstart_k, a.seqlen_q, a.seqlen_k, a.dropout.randval, a.dropout.state);
+}
+bool may_overlap(const BackwardArgs& a, std::int64_t low, std::int64_t high) {
+  return any_meets(low, high, a.d_o, a.dq, a.dk, a.dv, a.d_lse, a.dbias, a.dsink, a.dslopes) ||
+         may_overlap(a.forward, low, high);
+}
+
+/// What a kernel writes into its workspace would else show in a tensor, or the other way round. A workspace in the gaps
+/// of a strided tensor shares nothing with it. Names and gaps are looked at where ranges meet: this is asked in each
+/// run.
+template <class Args>
+void check_apart(const Plan::Impl& plan, const Args& args, std::span<const std::byte> workspace) {
+  core::Footprint used;
+  used.base = used.low = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(workspace.data()));
+  used.element = static_cast<std::int64_t>(plan.workspace_bytes);
+  used.high = used.low + used.element;
+  if (plan.workspace_bytes == 0 || !may_overlap(args, used.low, used.high)) return;
+  for (const core::NamedView& each : core::all_views(args))
+    if (each.view.given() && core::overlap(used, core::footprint(each.view)))
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("the workspace and {} overlap in memory: the {} bytes that this plan needs must be its own.",
+                      each.name, plan.workspace_bytes));
+}
+
 /// The problem that the arguments pose, told as the plan was: the arguments of a forward call have no say in what sums
 /// are kept in and in determinism.
 Problem posed(const ForwardArgs& args, const Plan::Impl& plan, Memory memory) {
@@ -47,6 +93,7 @@ void check_call(const Plan::Impl& plan, const Args& args, std::span<const std::b
     throw Error(ErrorCode::invalid_argument, fmt::format("these arguments pose another problem than the plan's: {}.",
                                                          dispatch::first_difference(plan.problem, call)));
   check_workspace(plan, workspace);
+  check_apart(plan, args, workspace);
 }
 
 void check_executor(const Plan::Impl& plan, const Executor& executor) {

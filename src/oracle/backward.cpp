@@ -9,6 +9,7 @@
 #include "oracle/measure.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -27,6 +28,14 @@ struct Sum {
   Real done(Real sum) const { return measure == Measure::gradient ? sum : std::sqrt(sum); }
 };
 
+/// Of a bias along (batch, head, query, key): dimensions are aligned from the right, missing ones have size 1.
+using BiasSizes = std::array<std::int64_t, 4>;
+BiasSizes sizes_of(const TensorView& bias) {
+  BiasSizes sizes{1, 1, 1, 1};
+  for (int i = 0; i < bias.rank; ++i) sizes[static_cast<std::size_t>(4 - bias.rank + i)] = bias.size(i);
+  return sizes;
+}
+
 template <class Real>
 class Backward {
  public:
@@ -34,16 +43,20 @@ class Backward {
       : problem_(Problem::of(given)), args_(given), options_(options), weight_type_(weight_type), sum_{measure} {
     args_.forward = core::forward_half(given);
     args_.forward.dropout = core::with_state_read(args_.forward.dropout);
+    bias_sizes_ = sizes_of(args_.dbias);
+    own_bias_rows_ = args_.dbias.given() && bias_rows_are_own(problem_, args_.dbias);
   }
 
   void run() {
     SerialExecutor serial;
     Executor& executor = options_.executor != nullptr ? *options_.executor : serial;
-    const std::int64_t heads_k = problem_.heads_q() == 0 ? 0 : problem_.heads_k();
-    // One key/value head after another on each thread; dbias, dsink and dslopes are sums over all of them.
+    // Without query heads dk and dv are sums of nothing.
+    const std::int64_t heads_k = problem_.heads_k();
+    // One key/value head after another on each thread; dsink and dslopes are sums over all of them, and so is a dbias
+    // that queries share.
     parallel_for(executor, problem_.batch() * heads_k,
                  [&](std::int64_t index, int) { Worker(*this, index / heads_k, index % heads_k).run(); });
-    if (args_.dbias.given() || args_.dsink.given() || args_.dslopes.given()) write_shared(heads_k);
+    if (shared_bias().given() || args_.dsink.given() || args_.dslopes.given()) write_shared(heads_k);
   }
 
  private:
@@ -67,10 +80,11 @@ class Backward {
       write_dk_and_dv();
     }
 
-    /// Calls f(row, gradients) for every row of the group's heads, against all keys.
+    /// Calls f(row, gradients) for every row of the group's heads, against all keys, or where only sinks are asked for,
+    /// which no key has a part in, against none.
     template <class F>
-    void for_all_pairs(F&& f) {
-      const Keys keys = all_keys();
+    void for_all_rows(bool with_keys, F&& f) {
+      const Keys keys = with_keys ? all_keys() : Keys{};
       for (std::int64_t h = g_ * group_; h < (g_ + 1) * group_; ++h)
         for (std::int64_t i = 0; i < sequence_.s_q; ++i) {
           row_.read(args_, sequence_, b_, h, i);
@@ -108,7 +122,23 @@ class Backward {
           }
           all_.store_row(args_.dq, b_ * steps.batch + (sequence_.q_row + i) * steps.sequence + h * steps.head,
                          dq.data(), dq.size());
+          if (all_.own_bias_rows_) write_bias_row(h, i);
         }
+      if (!all_.own_bias_rows_) return;
+      std::fill(rows_.d_scores.begin(), rows_.d_scores.end(), Real{0});
+      for (std::int64_t h = g_ * group_; h < (g_ + 1) * group_; ++h)
+        for (std::int64_t i = sequence_.s_q; i < all_.bias_sizes_[2]; ++i) write_bias_row(h, i);
+    }
+
+    /// dBias of one query, where nobody shares it: the gradient of its scores, and 0 behind them.
+    void write_bias_row(std::int64_t h, std::int64_t i) {
+      const core::ScoreStrides steps = core::broadcast_strides(args_.dbias);
+      const auto found = static_cast<std::int64_t>(rows_.d_scores.size());
+      for (std::int64_t j = 0; j < all_.bias_sizes_[3]; ++j) {
+        const Real term = j < found ? rows_.d_scores[static_cast<std::size_t>(j)] : Real{0};
+        core::store(args_.dbias.data, args_.dbias.type, steps.at(b_, h, i, j),
+                    all_.sum_.done(all_.sum_(Real{0}, term, Real{1})));
+      }
     }
 
     /// dK = scale * dS^T Q and dV = P^T dO, summed over the heads of the group.
@@ -171,13 +201,15 @@ class Backward {
       for (int i = 0; i < view.rank; ++i) n *= static_cast<std::size_t>(view.size(i));
       return n;
     };
-    std::vector<Real> bias(size(args_.dbias)), sink(size(args_.dsink)), slopes(size(args_.dslopes));
-    const core::ScoreStrides bias_steps = core::broadcast_strides(dense(args_.dbias));
+    const OutputView dbias = shared_bias();
+    std::vector<Real> bias(size(dbias)), sink(size(args_.dsink)), slopes(size(args_.dslopes));
+    const core::ScoreStrides bias_steps = core::broadcast_strides(dense(dbias));
     const core::SlopeStrides slope_steps = core::alibi_strides(dense(args_.dslopes));
     for (std::int64_t b = 0; b < problem_.batch(); ++b)
       for (std::int64_t g = 0; g < heads_k; ++g)
         Worker(*this, b, g)
-            .for_all_pairs(
+            .for_all_rows(
+                dbias.given() || args_.dslopes.given(),
                 [&](const QueryRow<Real>& row, const RowGradients<Real>& found, const core::Sequence& sequence) {
                   if (!sink.empty()) add(sink, row.h, found.d_sink, 1);
                   for (std::size_t at = 0; at < found.d_scores.size(); ++at) {
@@ -188,10 +220,13 @@ class Backward {
                           -static_cast<Real>(std::abs(row.i + sequence.s_k - sequence.s_q - j)));
                   }
                 });
-    write(args_.dbias, bias);
+    write(dbias, bias);
     write(args_.dsink, sink);
     write(args_.dslopes, slopes);
   }
+
+  /// dBias, unless each of its rows is of one query: those are written with dQ.
+  OutputView shared_bias() const { return own_bias_rows_ ? OutputView{} : args_.dbias; }
 
   void add(std::vector<Real>& sums, std::int64_t at, Real a, Real b) const {
     Real& sum = sums[static_cast<std::size_t>(at)];
@@ -226,9 +261,17 @@ class Backward {
   const BackwardOptions& options_;
   DataType weight_type_;
   Sum<Real> sum_;
+  BiasSizes bias_sizes_{};
+  bool own_bias_rows_ = false;
 };
 
 }  // namespace
+
+bool bias_rows_are_own(const Problem& problem, const TensorView& dbias) {
+  const BiasSizes sizes = sizes_of(dbias);
+  return sizes[0] == problem.batch() && sizes[1] == problem.heads_q() && sizes[2] >= problem.s_q() &&
+         sizes[3] >= problem.s_k();
+}
 
 void backward(const BackwardArgs& args, const BackwardOptions& options) {
   Backward<double>(args, options, f64, Measure::gradient).run();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <heed/oracle.hpp>
+#include <heed/problem.hpp>
 
 namespace heed::oracle {
 
@@ -18,5 +19,8 @@ enum class Measure : std::uint8_t {
 
 /// backward() with another measure.
 void backward_measure(const BackwardArgs& args, const BackwardOptions& options, Measure measure);
+
+/// Whether every row of dbias is of one query alone: of such a dbias backward() writes the rows of chosen queries.
+bool bias_rows_are_own(const Problem& problem, const TensorView& dbias);
 
 }  // namespace heed::oracle

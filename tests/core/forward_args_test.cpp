@@ -207,7 +207,7 @@ TEST(ForwardArgs, OutputsThatOverlapAreRefused) {
   batch_refuses([](ForwardArgs& a, BatchBuffers&) { a.o.strides[1] = 23; }, {"o overlaps itself", "72, 23, 6, 1"});
   batch_refuses([](ForwardArgs& a, BatchBuffers& m) { a.o.data = m.q.data(); }, {"o and q overlap", "0 bytes after"});
   batch_refuses([](ForwardArgs& a, BatchBuffers& m) { a.o.data = m.k.data() + 1; },
-                {"o and k overlap", "-4 bytes after"});
+                {"o and k overlap", "(k begins 4 bytes before o)"});
   batch_refuses([](ForwardArgs& a, BatchBuffers& m) { a.lse = {m.o.data(), f32, {2, 4, 3}}; }, {"o and lse overlap"});
   batch_refuses([](ForwardArgs& a, BatchBuffers& m) { a.lse = {m.v.data(), f32, {2, 4, 3}}; }, {"lse and v overlap"});
   batch_refuses(

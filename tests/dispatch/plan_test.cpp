@@ -108,6 +108,54 @@ TEST(Plan, refuses_a_workspace_that_is_too_small_or_lies_askew) {
   EXPECT_EQ(fake.engine->kernel(0).runs, 1);
 }
 
+TEST(Plan, refuses_a_workspace_that_overlaps_a_tensor_and_names_it) {
+  struct alignas(64) Memory {
+    std::array<float, 4096> numbers{};
+  } memory;
+  SmallProblem small;
+  FakeContext fake({split_and_combine()});
+  const Plan plan = fake.context->plan(Problem::of(small.args()));
+  const auto whole = std::as_writable_bytes(std::span(memory.numbers));
+  const auto run_with_o_at = [&](std::size_t byte) {
+    ForwardArgs args = small.args();
+    args.o.data = whole.subspan(byte).data();
+    return error_of([&] { plan.run(args, whole.subspan(4096, 2048)); });
+  };
+  const auto error = run_with_o_at(4096);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::invalid_argument);
+  EXPECT_STREQ(error->what(),
+               "the workspace and o overlap in memory: the 1524 bytes that this plan needs must be its own.");
+  const std::size_t o_bytes = small.o.size() * sizeof(float);
+  EXPECT_TRUE(run_with_o_at(4096 - o_bytes + 4));
+  EXPECT_TRUE(run_with_o_at(4096 + 1520));
+  EXPECT_EQ(fake.engine->kernel(0).runs, 0);
+  // Beside it there is room on both sides, and behind the bytes that the plan uses.
+  EXPECT_FALSE(run_with_o_at(4096 - o_bytes));
+  EXPECT_FALSE(run_with_o_at(4096 + 1524));
+  EXPECT_EQ(fake.engine->kernel(0).runs, 2);
+}
+
+// One buffer for everything: the workspace lies between the entries of a batch.
+TEST(Plan, runs_in_a_workspace_that_lies_in_the_gaps_of_a_tensor) {
+  struct alignas(64) Memory {
+    std::array<float, 8192> numbers{};
+  } memory;
+  SmallProblem small;
+  FakeContext fake({split_and_combine()});
+  ForwardArgs args = small.args();
+  ASSERT_GT(args.q.size(0), 1);
+  args.q.data = memory.numbers.data();
+  args.q.strides[0] = 4096;
+  const Plan plan = fake.context->plan(Problem::of(args));
+  const auto whole = std::as_writable_bytes(std::span(memory.numbers));
+  plan.run(args, whole.subspan(8192, 2048));
+  EXPECT_EQ(fake.engine->kernel(0).runs, 1);
+  const auto error = error_of([&] { plan.run(args, whole.subspan(4096 * sizeof(float), 2048)); });
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("the workspace and q overlap"));
+}
+
 TEST(Plan, without_workspace_needs_none) {
   SmallProblem small;
   FakeContext fake({FakeSpec{}});

@@ -37,9 +37,9 @@ class Backward {
   static void begin(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
     Backward(job, memory).begin_chunk(first, keys);
   }
-  static void add(const BackwardJob& job, int32_t first, int32_t keys, float* dq, bool fresh, void* memory) {
+  static void add(const BackwardJob& job, int32_t column, int32_t first, int32_t keys, float* dq, void* memory) {
     Unit::begin_tile();
-    Backward(job, memory).add_head(first, keys, dq, fresh);
+    Backward(job, memory).add_head(column, first, keys, dq);
     Unit::end_tile();
   }
   static void end(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
@@ -92,15 +92,15 @@ class Backward {
     __builtin_memset(scratch_.dv, 0, sizeof(float) * static_cast<size_t>(padded) * static_cast<size_t>(pitch_v_));
   }
 
-  void add_head(int first, int keys, float* dq, bool fresh) {
+  void add_head(int column, int first, int keys, float* dq) {
     const ForwardJob& job = job_.forward;
     const long strip_floats = static_cast<long>(round_up(job.d, kRows)) * kStrip;
     for (int64_t row = 0; row < job.s_q; row += kStrip, dq += strip_floats) {
       const int rows = smaller(kStrip, static_cast<int>(job.s_q - row));
       scratch_.windows->set(job, row, rows);
-      const bool sees = scratch_.windows->sees(first, keys);
-      if (sees) add_strip(row, rows, first, keys);
-      if (sees || fresh) store_dq(dq, sees, fresh);
+      if (!scratch_.windows->sees(first, keys)) continue;
+      add_strip(row, rows, first, keys);
+      store_dq(dq, /*fresh=*/first == column || !scratch_.windows->sees(column, first - column));
     }
   }
 
@@ -109,27 +109,32 @@ class Backward {
     const ForwardJob& job = job_.forward;
     scratch_.sums->set(job_, row, rows);
     if (features_) scratch_.lanes->set(job, row, rows);
-    ForwardJob d_o_as_queries = job;
-    d_o_as_queries.q = job_.d_o;
-    d_o_as_queries.d = job.d_v;
-    pack_queries<kPairs>(job, row, rows, query_scale_, words_, scratch_.q_columns);
-    pack_queries<kPairs>(d_o_as_queries, row, rows, 1.f, words_v_, scratch_.do_columns);
+    if constexpr (kPairs) {
+      ForwardJob d_o_as_queries = job;
+      d_o_as_queries.q = job_.d_o;
+      d_o_as_queries.d = job.d_v;
+      pack_queries<true>(job, row, rows, query_scale_, words_, scratch_.q_columns);
+      pack_queries<true>(d_o_as_queries, row, rows, 1.f, words_v_, scratch_.do_columns);
+    } else {
+      const bool q_finite = pack_strip(job.q, job.d, row, rows, pitch_, scratch_.q_rows);
+      const bool d_o_finite = pack_strip(job_.d_o, job.d_v, row, rows, pitch_v_, scratch_.do_rows);
+      rows_finite_ = q_finite && d_o_finite;
+      turn_strip(scratch_.q_rows, pitch_, query_scale_, words_, scratch_.q_columns);
+      turn_strip(scratch_.do_rows, pitch_v_, 1.f, words_v_, scratch_.do_columns);
+    }
   }
 
   void add_strip(int64_t row, int rows, int first, int keys) {
-    load_strip(row, rows);
     const ForwardJob& job = job_.forward;
+    load_strip(row, rows);
 #ifdef __AVX512BF16__
     if constexpr (kPairs) {
-      pack_row_pairs(job.q, job.d, row, rows, pitch_, scratch_.q_rows);
-      pack_row_pairs(job_.d_o, job.d_v, row, rows, pitch_v_, scratch_.do_rows);
+      const bool q_finite = pack_row_pairs(job.q, job.d, row, rows, pitch_, scratch_.q_rows);
+      const bool d_o_finite = pack_row_pairs(job_.d_o, job.d_v, row, rows, pitch_v_, scratch_.do_rows);
+      rows_finite_ = q_finite && d_o_finite;
     }
 #endif
-    if constexpr (!kPairs) {
-      pack_rows<false>(job.q, job.d, row, rows, kStrip, pitch_, scratch_.q_rows);
-      pack_rows<false>(job_.d_o, job.d_v, row, rows, kStrip, pitch_v_, scratch_.do_rows);
-    }
-    rows_finite_ = all_finite(job.q, job.d, row, rows) && all_finite(job_.d_o, job.d_v, row, rows);
+    next_ = NextStrip::after(job_, row, scratch_.windows->keys_seen(first, keys) / kKeyStep);
     __builtin_memset(scratch_.dq, 0, sizeof(float) * static_cast<size_t>(round_up(job.d, Unit::kOutputStep)) * kStrip);
     for (int block = 0; block * kKeyBlock < keys; ++block)
       add_block(row, rows, first, block, smaller(kKeyBlock, keys - block * kKeyBlock));
@@ -167,14 +172,18 @@ class Backward {
     return true;
   }
 
-  /// S of a run into s, dP into dp.
+  /// S of a run into s, dP into dp. S comes a few keys at a time: between them the next strip is fetched.
   void multiply_scores(int chunk_key, const KeyRun& run) {
-    const long lanes = run.low * kLanes, at = static_cast<long>(run.key) * kStrip + lanes, key = chunk_key + run.key;
+    const long lanes = run.low * kLanes;
     const int vectors = run.high - run.low;
-    Unit::scores(vectors, scratch_.k + key * words_, words_, scratch_.q_columns + lanes, scratch_.s + at, run.keys,
-                 words_);
-    Unit::scores(vectors, scratch_.v + key * words_v_, words_v_, scratch_.do_columns + lanes, scratch_.dp + at,
-                 run.keys, words_v_);
+    for (int key = run.key; key < run.key + run.keys; key += kKeyStep) {
+      next_.fetch();
+      Unit::scores(vectors, scratch_.k + static_cast<long>(chunk_key + key) * words_, words_,
+                   scratch_.q_columns + lanes, scratch_.s + static_cast<long>(key) * kStrip + lanes, kKeyStep, words_);
+    }
+    Unit::scores(vectors, scratch_.v + static_cast<long>(chunk_key + run.key) * words_v_, words_v_,
+                 scratch_.do_columns + lanes, scratch_.dp + static_cast<long>(run.key) * kStrip + lanes, run.keys,
+                 words_v_);
   }
 
   /// Whether P is S less the LSE, exponentiated, for all pairs of a run.
@@ -296,12 +305,12 @@ class Backward {
                     pitch_, run.keys, terms);
   }
 
-  void store_dq(float* dq, bool any, bool fresh) const {
+  void store_dq(float* dq, bool fresh) const {
     const long floats = static_cast<long>(round_up(job_.forward.d, kRows)) * kStrip;
     // The factor of the end is known here already: what is rounded is what will be written.
     const F scale = broadcast(job_.forward.scale);
     for (long n = 0; n < floats; n += kLanes) {
-      F x = any ? load(scratch_.dq + n) : zero();
+      F x = load(scratch_.dq + n);
       if (job_.dq_in_16_bits) {
         x = mul(x, scale);
         if (!fresh) x = HEED_ISA::add(x, load(dq + n));
@@ -332,6 +341,7 @@ class Backward {
   const bool features_;
   float query_scale_ = 1.f, factor_ = 1.f;
   bool rows_finite_ = true;  // of Q and dO, for the strip
+  NextStrip next_;
   BackwardScratch scratch_;
 };
 
@@ -349,20 +359,35 @@ HEED_NOINLINE void delta(const BackwardJob& job, int64_t first_row, int32_t rows
   }
 }
 
+/// Rows of a gradient that nothing adds to.
+HEED_NOINLINE void store_zeros(const Plane& plane, int dim, int64_t first, int64_t rows) {
+  for (int64_t row = first; row < first + rows; ++row)
+    for (int c = 0; c < dim; c += kLanes)
+      store_elements(const_cast<char*>(address(plane, 0, row, c)), plane.type, zero(), smaller(dim - c, kLanes));
+}
+
 /// See BackwardKernels.
-HEED_NOINLINE void finish_dq(const BackwardJob& job, int64_t first_row, int32_t rows, float* dq, int64_t part_stride,
-                             int32_t parts) {
+HEED_NOINLINE void finish_dq(const BackwardJob& job, int64_t first_row, int32_t rows, float* dq, int64_t column_stride,
+                             const int32_t* column_keys, int32_t columns) {
   const long floats = static_cast<long>(round_up(job.forward.d, kRows)) * kStrip;
-  if (parts == 0) __builtin_memset(dq, 0, sizeof(float) * static_cast<size_t>(floats));  // there are no keys
-  for (int part = 1; part < parts; ++part)
-    for (long n = 0; n < floats; n += kLanes) store(dq + n, add(load(dq + n), load(dq + part * part_stride + n)));
+  StripWindows windows;
+  windows.set(job.forward, first_row, rows);
+  float* sum = nullptr;  // the first column that the strip sees anything of; the others are added to it
+  for (int c = 0; c < columns; ++c, dq += column_stride) {
+    if (!windows.sees(column_keys[c], column_keys[c + 1] - column_keys[c])) continue;
+    if (sum == nullptr)
+      sum = dq;
+    else
+      for (long n = 0; n < floats; n += kLanes) store(sum + n, add(load(sum + n), load(dq + n)));
+  }
+  if (sum == nullptr) return store_zeros(job.dq, job.forward.d, first_row, rows);
   ForwardJob dq_as_output = job.forward;
   dq_as_output.o = job.dq;
   dq_as_output.d_v = job.forward.d;
   alignas(64) float factor[kStrip];
   const float scale = job.dq_in_16_bits ? 1.f : job.forward.scale;
   for (float& each : factor) each = scale;
-  unpack_output(dq_as_output, first_row, rows, dq, factor, nullptr);
+  unpack_output(dq_as_output, first_row, rows, sum, factor, nullptr);
 }
 
 }  // namespace heed::cpu::HEED_ISA

@@ -5,15 +5,6 @@
 
 namespace heed::cpu::HEED_ISA {
 
-/// Whether all elements of these rows are finite: infinities and NaN must not meet the zeros of hidden pairs.
-HEED_NOINLINE bool all_finite(const Plane& plane, int dim, int64_t first, int count) {
-  F zeros = zero();  // x * 0 is 0 unless x is infinite or NaN
-  for (int64_t row = first; row < first + count; ++row)
-    for (int c = 0; c < dim; c += kLanes)
-      zeros = fma(load_elements(address(plane, 0, row, c), plane.type, smaller(dim - c, kLanes)), zero(), zeros);
-  return sum_lanes(zeros) == 0.f;
-}
-
 /// Unit::add_outer() with f32 weights [keys][kStrip], pair by pair, for keys [run.key, end): hidden pairs touch
 /// nothing.
 HEED_NOINLINE void add_outer_carefully(const float* weights, const Plane& plane, int dim, int64_t row, int rows,

@@ -16,7 +16,7 @@ struct StripSums {
     for (int r = 0; r < kStrip; ++r) {
       const bool there = r < rows;
       const float given = there ? job.forward.lse[(first_row + r) * job.forward.lse_row] : kMinusInfinity;
-      lse[r] = given == kMinusInfinity ? -kMinusInfinity : given * kLog2e;
+      lse[r] = given == kMinusInfinity ? -kMinusInfinity : in_log2_units(given);
       delta[r] = there ? job.delta[first_row + r] : 0.f;
     }
   }
@@ -35,9 +35,10 @@ HEED_NOINLINE void plain_gradients(float* s, float* dp, const StripSums& sums, f
     const F lse = load(sums.lse + v * kLanes), delta = load(sums.delta + v * kLanes), scale = broadcast(factor);
     for (int key = 0; key < keys; ++key) {
       const long at = static_cast<long>(key) * kStrip + v * kLanes;
+      const F d_weight = load(dp + at);  // before the store below: both arrays lie alike in their pages
       const F p = exp2(sub(mul(load(s + at), scale), lse));
       store(s + at, p);
-      store(dp + at, mul(p, sub(load(dp + at), delta)));
+      store(dp + at, mul(p, sub(d_weight, delta)));
     }
   }
 }

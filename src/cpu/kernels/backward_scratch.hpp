@@ -35,9 +35,40 @@ HEED_NOINLINE void pack_rows(const Plane& plane, int dim, int64_t first, int cou
   }
 }
 
+/// Up to kStrip dense rows as f32 in rows of `pitch` floats; what is behind `dim` and behind the last row is 0. Returns
+/// whether all are finite: infinities and NaN must not meet the zeros of hidden pairs.
+HEED_NOINLINE bool pack_strip(const Plane& plane, int dim, int64_t first, int count, int pitch, float* to) {
+  F zeros[kRows];  // x * 0 is 0 unless x is infinite or NaN
+  HEED_UNROLL for (int i = 0; i < kRows; ++i) zeros[i] = zero();
+  for (int r = 0; r < kStrip; r += kRows, to += kRows * pitch)
+    for (int c = 0; c < pitch; c += kLanes) HEED_UNROLL for (int i = 0; i < kRows; ++i) {
+        const F x = r + i < count
+                        ? load_elements(address(plane, 0, first + r + i, c), plane.type, smaller(dim - c, kLanes))
+                        : zero();
+        zeros[i] = fma(x, zero(), zeros[i]);
+        store(to + i * pitch + c, x);
+      }
+  return sum_lanes(add(add(zeros[0], zeros[1]), add(zeros[2], zeros[3]))) == 0.f;
+}
+
+/// Rows of pack_strip() as columns [words][kStrip], times `scale`.
+HEED_NOINLINE void turn_strip(const float* rows, int pitch, float scale, int words, float* columns) {
+  for (int r = 0; r < kStrip; r += kLanes)
+    for (int w = 0; w < words; w += kLanes) {
+      F x[kLanes];
+      HEED_UNROLL for (int i = 0; i < kLanes; ++i) x[i] =
+          mul(load(rows + static_cast<long>(r + i) * pitch + w), broadcast(scale));
+      transpose(x);
+      const int n = smaller(words - w, kLanes);
+      for (int i = 0; i < n; ++i) store(columns + static_cast<long>(w + i) * kStrip + r, x[i]);
+    }
+}
+
 #ifdef __AVX512BF16__
-/// kStrip rows as pairs of rows, [kStrip / 2][pitch] words: word c holds column c of rows 2r and 2r + 1.
-HEED_NOINLINE void pack_row_pairs(const Plane& plane, int dim, int64_t first, int count, int pitch, float* to) {
+/// Likewise bf16 rows, as pairs of rows [kStrip / 2][pitch]: word c holds column c of rows 2r and 2r + 1.
+HEED_NOINLINE bool pack_row_pairs(const Plane& plane, int dim, int64_t first, int count, int pitch, float* to) {
+  const I magnitude = broadcast_int(0x7fff7fff);
+  I largest = broadcast_int(0);  // as whole numbers the bits of |x| are in the order of |x|, NaN above infinity
   for (int r = 0; r < kStrip; r += 2, to += pitch)
     for (int c = 0; c < pitch; c += kLanes) {
       const int n = larger(0, smaller(dim - c, kLanes));
@@ -45,10 +76,41 @@ HEED_NOINLINE void pack_row_pairs(const Plane& plane, int dim, int64_t first, in
         return row < count && n > 0 ? _mm512_cvtepu16_epi32(load_halves(address(plane, 0, first + row, c), n))
                                     : broadcast_int(0);
       };
-      store(to + c, as_float(or_int(bits(r), shift_left<16>(bits(r + 1)))));
+      const I pairs = or_int(bits(r), shift_left<16>(bits(r + 1)));
+      largest = _mm512_max_epu16(largest, and_int(pairs, magnitude));
+      store(to + c, as_float(pairs));
     }
+  constexpr short kInfinity = 0x7f80;
+  return _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(kInfinity)) == 0;
 }
 #endif
+
+/// Rows of Q and dO of a strip, fetched while the one before is multiplied: a few at a time, for more would wait for
+/// each other.
+struct NextStrip {
+  const char *q = nullptr, *d_o = nullptr;
+  long q_step = 0, d_o_step = 0, q_bytes = 0, d_o_bytes = 0;
+  int rows = 0, at_a_time = 0;
+
+  /// The strip behind the one that begins with `row`, for about `times` calls of fetch().
+  static NextStrip after(const BackwardJob& job, int64_t row, int times) {
+    const Plane &q = job.forward.q, &d_o = job.d_o;
+    const int64_t first = row + kStrip, left = job.forward.s_q - first;
+    if (left <= 0) return {};
+    NextStrip next{address(q, 0, first, 0),     address(d_o, 0, first, 0),       q.row * size_of(q.type),
+                   d_o.row * size_of(d_o.type), job.forward.d * size_of(q.type), job.forward.d_v * size_of(d_o.type)};
+    next.rows = left < kStrip ? static_cast<int>(left) : kStrip;
+    next.at_a_time = next.rows / larger(1, times) + 1;
+    return next;
+  }
+
+  void fetch() {
+    for (int i = smaller(rows, at_a_time); i > 0; --i, --rows, q += q_step, d_o += d_o_step) {
+      fetch_row(q, q_bytes);
+      fetch_row(d_o, d_o_bytes);
+    }
+  }
+};
 
 struct BackwardScratch {
   StripWindows* windows;

@@ -24,22 +24,25 @@ HEED_INLINE void store_sums(float* partial, const ForwardJob& job, const RowSums
 HEED_INLINE float end_row(const ForwardJob& job, int64_t row, RowSums sums) {
   const int64_t head = row % job.heads;
   float top = sums.maximum, shrink = 1.f;  // shrink: what a sink above every score does to the sums and to O
+  float given = 0.f;                       // the sink, in nats
+  bool sink_on_top = false;
   if (job.sinks != nullptr) {
-    float sink;
-    __builtin_memcpy(&sink, static_cast<const char*>(job.sinks) + head * job.sink_head * 4, 4);
-    sink *= kLog2e;
+    __builtin_memcpy(&given, static_cast<const char*>(job.sinks) + head * job.sink_head * 4, 4);
+    const float sink = in_log2_units(given);
     if (!(top > sink)) {
       shrink = top == kMinusInfinity ? (sums.sum == sums.sum ? 0.f : sums.sum) : exp2f(top - sink);
       top = sink;
+      sink_on_top = true;
     }
     const float share = top == kMinusInfinity ? 0.f : exp2f(sink - top);
     sums.sum = sums.sum * shrink + share;
     sums.weights = sums.weights * shrink + share;
   }
   constexpr float kLn2 = 0.693147180559945309417f;
-  if (job.lse != nullptr)
-    job.lse[head * job.lse_head + row / job.heads * job.lse_row] =
-        sums.sum == 0.f ? kMinusInfinity : (top + log2f(sums.sum)) * kLn2;
+  if (job.lse != nullptr) {
+    const float lse = sink_on_top ? given + log2f(sums.sum) * kLn2 : (top + log2f(sums.sum)) * kLn2;
+    job.lse[head * job.lse_head + row / job.heads * job.lse_row] = sums.sum == 0.f ? kMinusInfinity : lse;
+  }
   return sums.sum == 0.f ? 0.f : shrink / sums.weights * job.drop_scale;
 }
 
@@ -67,9 +70,8 @@ HEED_NOINLINE void combine(const ForwardJob& job, int64_t first_row, int32_t row
       F x = zero();
       for (int p = 0; p < parts; ++p) {
         const float* part = first + p * part_stride;
-        const F o = load_f32(part + c, n);
-        // Of a part without a weight, what is no number stays: a visible key has made it.
-        x = part[job.d_v] != 0.f ? fma(o, broadcast(part[job.d_v]), x) : add(x, select(equal(o, o), zero(), o));
+        // Also of a part without a weight: what is infinite or no number in its O, a visible key has made.
+        x = fma(load_f32(part + c, n), broadcast(part[job.d_v]), x);
       }
       x = mul(x, broadcast(factor));
       store_elements(const_cast<char*>(address(job.o, row % job.heads, row / job.heads, c)), job.o.type, x, n);

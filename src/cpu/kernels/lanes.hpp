@@ -18,6 +18,8 @@ struct StripWindows {
 
   void set(const ForwardJob& job, int64_t first_row, int rows);
   bool sees(int key, int keys) const { return (key < last && key + keys > first) || key < last_sink; }
+  /// Of these keys, how many lie between the first and the last that any row sees; sink keys not counted.
+  int keys_seen(int key, int keys) const { return larger(0, smaller(key + keys, last) - larger(key, first)); }
   bool sees_all(int key, int keys) const { return all_begin <= key && key + keys <= all_end; }
   /// The lanes of a vector that see key j; j is the same in all of them.
   HEED_INLINE_MEMBER M visible(I j, int vector) const {

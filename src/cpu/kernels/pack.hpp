@@ -8,6 +8,8 @@ namespace heed::cpu::HEED_ISA {
 
 HEED_INLINE int smaller(int a, int b) { return a < b ? a : b; }
 HEED_INLINE int larger(int a, int b) { return a > b ? a : b; }
+HEED_INLINE float at_least(float low, float x) { return x < low ? low : x; }
+HEED_INLINE float at_most(float high, float x) { return x > high ? high : x; }
 HEED_INLINE long size_of(Element t) { return t == Element::f32 ? 4 : 2; }
 HEED_INLINE int round_up(int x, int step) { return (x + step - 1) / step * step; }
 

@@ -204,7 +204,7 @@ class Rows {
     float slope = 0.f;
     if (job_.slopes != nullptr)
       __builtin_memcpy(&slope, static_cast<const char*>(job_.slopes) + g * job_.slope_head * 4, 4);
-    const float diagonal = static_cast<float>(static_cast<int32_t>(i + job_.s_k - job_.s_q));
+    const I diagonal = broadcast_int(static_cast<int32_t>(i + job_.s_k - job_.s_q));
     const float cap = job_.soft_cap, inverse_cap = cap > 0 ? 1.f / cap : 0.f;
     const F minus_infinity = broadcast(kMinusInfinity);
     F high = minus_infinity;
@@ -216,7 +216,7 @@ class Rows {
         x = mul(load(p + key), broadcast(features_ ? job_.scale : job_.scale * kLog2e));
         if (cap > 0) x = mul(tanh(mul(x, broadcast(inverse_cap))), broadcast(cap));
         if (job_.bias.data != nullptr) x = add(x, load_bias(g, i, first + key, count));
-        if (job_.slopes != nullptr) x = sub(x, mul(broadcast(slope), abs(sub(broadcast(diagonal), to_float(j)))));
+        if (job_.slopes != nullptr) x = sub(x, mul(broadcast(slope), abs(to_float(sub_int(diagonal, j)))));
         if (features_) x = mul(x, broadcast(kLog2e));
         const M window = both(less_equal(broadcast_int(begin_[r]), j), less(j, broadcast_int(end_[r])));
         M visible = both(either(window, less(j, broadcast_int(sink_[r]))), less(lane_numbers(), broadcast_int(count)));

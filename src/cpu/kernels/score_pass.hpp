@@ -11,6 +11,13 @@ constexpr float kLog2e = 1.44269504088896340736f;
 constexpr float kMinusInfinity = -__builtin_inff();
 constexpr int kKeyGroup = 16;  // keys that share one range of active vectors
 
+/// x * log2(e), which stays finite: a sink of -FLT_MAX, say, is none in effect, but not by its meaning.
+HEED_INLINE float in_log2_units(float x) {
+  const float scaled = x * kLog2e;
+  if (x - x != 0.f) return scaled;  // infinite, or no number
+  return at_least(-__FLT_MAX__, at_most(__FLT_MAX__, scaled));
+}
+
 /// tanh: an odd polynomial near 0, where 1 - 2 / (e^2x + 1) would lose its digits, that formula elsewhere.
 HEED_INLINE F tanh(F x) {
   const F z = mul(x, x), size = abs(x);

@@ -108,7 +108,8 @@ class Tile {
     // f32 queries carry scale and log2(e) already; raw products get them in the exponential; features apply them
     // themselves.
     query_scale_ = features_ ? 1.f : job.scale * kLog2e;
-    factor_ = Unit::kPairs && !features_ ? (job.scale < 0 ? -job.scale : job.scale) * kLog2e : 1.f;
+    // A scale too small for a normal number leaves no two scores apart; as 0 it would leave no maximum, either.
+    if (Unit::kPairs && !features_) factor_ = at_least(__FLT_MIN__, (job.scale < 0 ? -job.scale : job.scale) * kLog2e);
   }
 
   void compute() {
@@ -315,7 +316,7 @@ class Tile {
   }
 
   void raise_maximum(StripState& strip, float* o) {
-    const F limit = broadcast(kLazyMaximum / factor_), factor = broadcast(factor_);
+    const F limit = broadcast(at_most(__FLT_MAX__, kLazyMaximum / factor_)), factor = broadcast(factor_);
     alignas(64) float correction[kStrip];
     bool rescale = false;
     for (int r = 0; r < kStrip; r += kLanes) {
