@@ -16,7 +16,7 @@ constexpr std::size_t kAlignment = 256;
 
 Steps steps(const Strides& s) { return {s.batch, s.head, s.sequence, s.dim}; }
 
-/// The size of a bias along (batch, head, query): dimensions are aligned from the right, missing ones have size 1.
+/// The size of a bias along (batch, head, query, key): dimensions are aligned from the right, missing ones have size 1.
 int bias_size(const TensorView& view, int dimension) {
   const int at = dimension - (4 - view.rank);
   return at < 0 ? 1 : static_cast<int>(view.size(at));
@@ -86,6 +86,7 @@ kernels::BackwardParams backward_params(const dispatch::BackwardCall& call, cons
     p.d_bias_batch = bias_size(args.dbias, 0);
     p.d_bias_heads = bias_size(args.dbias, 1);
     p.d_bias_rows = bias_size(args.dbias, 2);
+    p.d_bias_columns = bias_size(args.dbias, 3);
     p.d_bias_parts = 1;
   }
   if (args.dslopes.given()) {

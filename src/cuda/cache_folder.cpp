@@ -22,6 +22,44 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kEntrySuffix = ".kernel", kLockSuffix = ".lock", kTempSuffix = ".tmp";
+constexpr std::size_t kSourceDigits = 64, kTempLetters = 6;  // of the SHA-256 that names a source; of mkostemps
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter_or_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+/// Removes what is at the front as long as `fits`; how much that was.
+template <class Fits>
+std::size_t skip(std::string_view& text, Fits fits) {
+  const auto count = static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), fits) - text.begin());
+  text.remove_prefix(count);
+  return count;
+}
+bool skip_word(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+/// What stands behind "<64 hex digits>-<major>.<minor>.kernel"; nothing where that is not the name's beginning.
+std::optional<std::string_view> behind_entry(std::string_view name) {
+  const auto is_hex = [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); };
+  if (skip(name, is_hex) != kSourceDigits || !skip_word(name, "-") || skip(name, is_digit) == 0 ||
+      !skip_word(name, ".") || skip(name, is_digit) == 0 || !skip_word(name, kEntrySuffix))
+    return std::nullopt;
+  return name;
+}
+
+bool is_entry(const fs::path& file) { return behind_entry(file.filename().native()) == ""; }
+
+/// An entry, a lock, or what a process that was killed left of writing one: nothing that others have put there.
+bool is_heeds(const fs::path& file) {
+  const std::string name = file.filename();
+  const auto behind = behind_entry(name);
+  if (!behind) return false;
+  if (behind->empty() || *behind == kLockSuffix) return true;
+  std::string_view rest = *behind;
+  return skip_word(rest, ".") && skip(rest, is_letter_or_digit) == kTempLetters && rest == kTempSuffix;
+}
 
 /// A process that was stopped in the middle of a compilation must not stop all others with it.
 constexpr auto kLongestWait = std::chrono::seconds(120);
@@ -79,13 +117,14 @@ std::optional<CacheEntry> CacheFolder::load(const EntryKey& key) const {
   return entry;
 }
 
-std::optional<CacheEntry> CacheFolder::load_any(const std::string& source) const {
+std::optional<CacheEntry> CacheFolder::load_any(const std::string& source, int most_major) const {
   std::optional<CacheEntry> best;
   for (const fs::path& file : files_in(path_)) {
     const std::string name = file.filename();
     if (!name.starts_with(source) || !name.ends_with(kEntrySuffix)) continue;
     auto entry = read_file(file);
-    if (entry && entry->key.source == source && (!best || best->key.nvrtc < entry->key.nvrtc)) best = std::move(entry);
+    if (!entry || entry->key.source != source || entry->key.nvrtc.major > most_major) continue;
+    if (!best || best->key.nvrtc < entry->key.nvrtc) best = std::move(entry);
   }
   return best;
 }
@@ -154,7 +193,7 @@ CacheFolder::Lock::~Lock() {
 std::vector<CacheFolder::Listed> CacheFolder::list() const {
   std::vector<Listed> list;
   for (const fs::path& file : files_in(path_)) {
-    if (!file.filename().string().ends_with(kEntrySuffix)) continue;
+    if (!is_entry(file)) continue;
     std::error_code error;
     Listed listed{.file = file, .bytes = fs::file_size(file, error), .entry = read_file(file)};
     if (error) continue;  // another process has just removed it
@@ -171,7 +210,7 @@ std::vector<CacheFolder::Listed> CacheFolder::list() const {
 CacheFolder::Files CacheFolder::count() const {
   Files counted;
   for (const fs::path& file : files_in(path_)) {
-    if (!file.filename().string().ends_with(kEntrySuffix)) continue;
+    if (!is_entry(file)) continue;
     std::error_code error;
     const std::uint64_t bytes = fs::file_size(file, error);
     if (error) continue;  // another process has just removed it
@@ -184,8 +223,7 @@ CacheFolder::Files CacheFolder::count() const {
 CacheFolder::Files CacheFolder::clear() {
   Files cleared;
   for (const fs::path& file : files_in(path_)) {
-    const std::string name = file.filename();
-    if (name.find(kEntrySuffix) == name.npos) continue;
+    if (!is_heeds(file)) continue;
     std::error_code error;
     const std::uint64_t bytes = fs::file_size(file, error);
     if (error || !fs::remove(file, error)) continue;

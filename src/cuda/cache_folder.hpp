@@ -26,8 +26,8 @@ class CacheFolder {
 
   /// Nothing when it is not there or not whole.
   std::optional<CacheEntry> load(const EntryKey& key) const;
-  /// Of the same source by whatever NVRTC, the newest of them.
-  std::optional<CacheEntry> load_any(const std::string& source) const;
+  /// Of the same source by whatever NVRTC up to `most_major`, the newest of them.
+  std::optional<CacheEntry> load_any(const std::string& source, int most_major = kAnyMajor) const;
 
   /// Writes it completely or not at all. Returns why not; empty when it did.
   std::string store(const CacheEntry& entry);

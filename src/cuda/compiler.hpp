@@ -22,6 +22,8 @@ struct NvrtcVersion {
   friend constexpr auto operator<=>(const NvrtcVersion&, const NvrtcVersion&) = default;
 };
 
+inline constexpr int kAnyMajor = 1 << 30;
+
 /// What turns a kernel's source into machine code. NVRTC does; tests have others.
 class Compiler {
  public:

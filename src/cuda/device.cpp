@@ -94,16 +94,19 @@ DeviceGuard::~DeviceGuard() {
 }
 
 PointerPlace place_of(const void* pointer) {
-  const Driver* const driver = Driver::get();
-  if (driver == nullptr || pointer == nullptr) return {};
+  const Driver* const driver = Driver::library();
+  if (driver == nullptr || driver->cuPointerGetAttributes == nullptr || pointer == nullptr) return {};
   auto type = MemoryType::unknown;
   unsigned managed = 0;
   int ordinal = -1;
   std::array which{PointerAttribute::memory_type, PointerAttribute::is_managed, PointerAttribute::device_ordinal};
   std::array<void*, which.size()> values{&type, &managed, &ordinal};
-  check(driver->cuPointerGetAttributes(static_cast<unsigned>(which.size()), which.data(), values.data(),
-                                       reinterpret_cast<CUdeviceptr>(pointer)),
-        "asking where a pointer points to");
+  const CUresult result = driver->cuPointerGetAttributes(static_cast<unsigned>(which.size()), which.data(),
+                                                         values.data(), reinterpret_cast<CUdeviceptr>(pointer));
+  // Where nobody has started CUDA, or not since a fork(), nobody has memory of a GPU.
+  if (result == kNotInitialized || result == kDeinitialized) return {};
+  if (result != kSuccess && Driver::get() == nullptr) return {};
+  check(result, "asking where a pointer points to");
   if (managed != 0) return {PointerPlace::managed, ordinal};
   if (type == MemoryType::device) return {PointerPlace::device, ordinal};
   return {type == MemoryType::host ? PointerPlace::pinned : PointerPlace::host, -1};

@@ -44,6 +44,8 @@ const Driver* Driver::get() { return opened().missing.empty() ? &opened().driver
 
 const std::string& Driver::missing() { return opened().missing; }
 
+const Driver* Driver::library() { return opened().driver.cuDriverGetVersion != nullptr ? &opened().driver : nullptr; }
+
 std::string Driver::open() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)

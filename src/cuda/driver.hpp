@@ -85,6 +85,9 @@ class Driver {
   static const Driver* get();
   /// Why there is none, and what to install; empty when there is one.
   static const std::string& missing();
+  /// Also one that heed cannot use (too old, say), which others in this process may: whatever of it is there. Null
+  /// where there is no libcuda.
+  static const Driver* library();
 
   /// CUDA version of the driver as the driver writes it: 13000 is 13.0.
   int version() const { return version_; }

@@ -62,11 +62,14 @@ class CudaEngine final : public dispatch::Engine {
     return fmt::format("sm_{} ({})", device.sm, device.name);
   }
 
+  void register_places(dispatch::Registry& registry) const override {
+    if (Driver::library() != nullptr) registry.add_place_finder(place);
+  }
+
   void register_kernels(dispatch::Registry& registry) const override {
     const Device& device = devices().at(static_cast<std::size_t>(current_device()));
     auto state = std::make_shared<EngineState>(device, JitOptions::from_environment());
     state->portable_as_ptx = options_.family == "portable_ptx";
-    registry.add_place_finder(place);
     UserTuning user = UserTuning::read();
     const UserLines tuned = UserLines::of(user);
     register_forward(registry, state, tuned.forward);

@@ -1,6 +1,7 @@
 #include "cuda/forward_params.hpp"
 
 #include "core/sequences.hpp"
+#include "core/soft_cap.hpp"
 
 #include <heed/philox.hpp>
 
@@ -14,9 +15,6 @@ using kernels::MaskParams;
 using kernels::Steps;
 
 constexpr double kLog2e = 1.4426950408889634;
-
-/// Logits within this of each other have the same softmax in f32, so that a smaller cap changes nothing.
-constexpr float kSmallestSoftCap = 1e-30f;
 
 Steps steps(const Strides& s) { return {s.batch, s.head, s.sequence, s.dim}; }
 Steps steps(const core::ScoreStrides& s) { return {s.batch, s.head, s.query, s.key}; }
@@ -41,7 +39,8 @@ float set_terms_of_cap(const kernels::ForwardParams& p, float (&terms)[kTerms], 
   for (std::size_t i = 0; i < kTerms; ++i, factor *= part * part) terms[i] = static_cast<float>(factor * of_tanh[i]);
   constexpr double kMost = 1e15;
   const double limit = upto / std::abs(part);
-  return limit < kMost && std::abs(terms[kTerms - 1]) > 1e-37f ? static_cast<float>(limit) : 0.0f;
+  const float last = std::abs(terms[kTerms - 1]);
+  return limit < kMost && last > 1e-37f && std::isfinite(last) ? static_cast<float>(limit) : 0.0f;
 }
 MaskParams mask_params(const Mask& mask) {
   const auto side = [&](std::int64_t value) {
@@ -51,6 +50,9 @@ MaskParams mask_params(const Mask& mask) {
                    : mask.kind() == Mask::Kind::top_left     ? MaskParams::kTopLeft
                    : mask.kind() == Mask::Kind::bottom_right ? MaskParams::kBottomRight
                                                              : MaskParams::kRaw;
+  // Row i of a raw mask sees the keys from i - y + 1 to i + x - 1. Where those are none for any row, kernels are told
+  // of windows that end before the first key: of one whose end lies below its beginning they would count blocks.
+  if (mask.kind() == Mask::Kind::raw && mask.left() < 2 - mask.right()) return {kind, 0, -MaskParams::kUnlimited, 0};
   return {kind, side(mask.left()), side(mask.right()), cut(mask.sink())};
 }
 
@@ -134,7 +136,7 @@ kernels::ForwardParams forward_params(const dispatch::ForwardCall& call) {
   p.scale = static_cast<float>(problem.scale());
   p.scale_log2 = static_cast<float>(problem.scale() * kLog2e);
   if (problem.soft_cap() > 0) {
-    p.soft_cap = std::max(static_cast<float>(problem.soft_cap()), kSmallestSoftCap);
+    p.soft_cap = core::soft_cap_in_f32(problem.soft_cap());
     set_polynomials_of_cap(p);
   }
 

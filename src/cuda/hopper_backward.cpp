@@ -222,6 +222,8 @@ class HopperBackward final : public CudaBackwardKernel {
         return "tiles of sink keys and those of the window add to dQ in no fixed order";
     }
     if (problem.heads_q() == 0) return "there are no query heads";
+    if (problem.batch() == 0 && (problem.dbias() || problem.dsink()))
+      return "the batch is empty, and dBias and dSink are still to be zeroed";
     if (line_.only_narrow_biases && !has_narrow_bias(problem))
       return "it is for a bias of 16 bits with an even number of keys";
     if (features.weight() <= line_.room) return {};
@@ -319,7 +321,7 @@ class HopperBackward final : public CudaBackwardKernel {
   template <class Config>
   void launch_as(const Config& config, const dispatch::BackwardCall& call, const Compiled& compiled, int device) const {
     const Problem& problem = call.problem;
-    if (problem.batch() == 0 || problem.heads_k() == 0) return;
+    if (problem.batch() == 0) return;  // no row and no key, and no gradient that is shared: too_much()
     const HopperBackwardTiles division = tiles(problem, config, state().device.multiprocessors);
     kernels::BackwardParams p = backward_params(call, division.workspace(problem));
     division.schedule(problem, p, line_.choice.section);

@@ -34,7 +34,7 @@ bool has_dbias_of_its_own(const HopperBackwardConfig& config, const Problem& pro
   if (f.own_lengths || f.bit_masks() || f.soft_cap || f.alibi || f.dropout) return false;
   const Broadcast shape = problem.bias()->shape;
   return (shape.batch || problem.batch() == 1) && (shape.head || problem.heads_q() == 1) &&
-         (shape.query || problem.s_q() == 1);
+         (shape.query || problem.s_q() == 1) && shape.key;
 }
 
 /// Its notes end with every knob.

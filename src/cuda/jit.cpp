@@ -1,5 +1,6 @@
 #include "cuda/jit.hpp"
 
+#include "cuda/driver.hpp"
 #include "cuda/embedded.hpp"
 #include "cuda/nvrtc.hpp"
 #include "cuda/source_key.hpp"
@@ -39,7 +40,8 @@ JitOptions JitOptions::from_environment() {
   return {.cache_folder = default_cache_folder(),
           .pack = pack == nullptr ? "" : pack,
           .headers = {headers.begin(), headers.end()},
-          .compiler = &Nvrtc::get};
+          .compiler = &Nvrtc::get,
+          .most_nvrtc_major = Driver::get() != nullptr ? Driver::get()->version() / 1000 : kAnyMajor};
 }
 
 Jit::Jit(JitOptions options) : options_(std::move(options)), folder_(options_.cache_folder) {}
@@ -95,9 +97,9 @@ Jit::Result Jit::make(const KernelSource& source, const std::string& arch, const
   if (version)
     if (auto entry = folder_.load({key, *version})) return as_kernel(*std::move(entry));
   if (const KernelPack* there = pack())
-    if (auto entry = there->find(key, version)) return as_kernel(*std::move(entry));
+    if (auto entry = there->find(key, version, options_.most_nvrtc_major)) return as_kernel(*std::move(entry));
   if (!version) {
-    if (auto entry = folder_.load_any(key)) return as_kernel(*std::move(entry));
+    if (auto entry = folder_.load_any(key, options_.most_nvrtc_major)) return as_kernel(*std::move(entry));
     throw Error(
         ErrorCode::unsupported,
         fmt::format(

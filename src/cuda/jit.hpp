@@ -42,6 +42,8 @@ struct JitOptions {
   std::vector<SourceFile> headers;     ///< what an #include may name
   /// Asked when it is first needed; may return null.
   std::function<const Compiler*()> compiler;
+  /// Kernels that others have compiled are taken up to this major version of NVRTC: a driver loads none of newer ones.
+  int most_nvrtc_major = kAnyMajor;
 
   /// HEED_CACHE_DIR or its default, HEED_KERNEL_PACK, the embedded sources, NVRTC.
   static JitOptions from_environment();

@@ -2,6 +2,9 @@
 
 #include "core/invalid.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -41,10 +44,11 @@ std::vector<EntryKey> KernelPack::keys() const {
   return keys;
 }
 
-std::optional<CacheEntry> KernelPack::find(const std::string& source, std::optional<NvrtcVersion> preferred) const {
+std::optional<CacheEntry> KernelPack::find(const std::string& source, std::optional<NvrtcVersion> preferred,
+                                           int most_major) const {
   if (preferred && at_.count({source, *preferred}) > 0) return read({source, *preferred});
   // Sorted by source, then by version: the newest stands in front of the next source.
-  auto behind = at_.upper_bound({source, {1 << 30, 0}});
+  auto behind = at_.upper_bound({source, {most_major, kAnyMajor}});
   if (behind == at_.begin() || (--behind)->first.source != source) return std::nullopt;
   return read(behind->first);
 }
@@ -59,10 +63,24 @@ CacheEntry KernelPack::read(const EntryKey& key) const {
 }
 
 void KernelPack::write(const std::filesystem::path& file, const std::vector<CacheEntry>& entries) {
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  namespace fs = std::filesystem;
+  std::error_code error;
+  // Beside it and then in its place: who reads a pack that is written again has the old one or the new one. What is no
+  // file, such as a pipe, has no place to be put into.
+  const bool in_place = fs::exists(file, error) && !fs::is_regular_file(file, error);
+  fs::path written = file;
+  if (!in_place) written += fmt::format(".{}.tmp", getpid());
+  std::ofstream stream(written, std::ios::binary | std::ios::trunc);
   for (const CacheEntry& entry : entries) stream << to_bytes(entry);
   stream.close();
-  if (!stream) throw core::invalid("kernel pack {}: cannot be written: {}.", file.string(), std::strerror(errno));
+  std::string reason = stream ? "" : std::strerror(errno);
+  if (reason.empty() && !in_place) {
+    fs::rename(written, file, error);
+    if (error) reason = error.message();
+  }
+  if (reason.empty()) return;
+  if (!in_place) fs::remove(written, error);
+  throw core::invalid("kernel pack {}: cannot be written: {}.", file.string(), reason);
 }
 
 }  // namespace heed::cuda

@@ -20,9 +20,10 @@ class KernelPack {
   const std::filesystem::path& file() const { return file_; }
   std::vector<EntryKey> keys() const;
 
-  /// Of this source by this NVRTC if it is there, else by the newest. Nothing when the pack has none; throws Error when
-  /// it has one that is damaged.
-  std::optional<CacheEntry> find(const std::string& source, std::optional<NvrtcVersion> preferred) const;
+  /// Of this source by this NVRTC if it is there, else by the newest up to `most_major`. Nothing when the pack has
+  /// none; throws Error when it has one that is damaged.
+  std::optional<CacheEntry> find(const std::string& source, std::optional<NvrtcVersion> preferred,
+                                 int most_major = kAnyMajor) const;
   CacheEntry read(const EntryKey& key) const;
 
   /// Throws Error where it cannot be written.

@@ -1,5 +1,6 @@
 #include "cuda/nvrtc.hpp"
 
+#include "cuda/driver.hpp"
 #include "cuda/kept_source.hpp"
 
 #include <heed/error.hpp>
@@ -53,46 +54,65 @@ void open_builtins(const fs::path& library) {
     if (it->path().filename().string().starts_with("libnvrtc-builtins.so.")) dlopen(it->path().c_str(), RTLD_NOW);
 }
 
+/// A driver loads kernels of its own major version of CUDA and of older ones. Whoever names an NVRTC may have kernels
+/// in mind for another machine.
+void check_driver(const Nvrtc& nvrtc, bool named) {
+  const Driver* const driver = Driver::get();
+  if (named || driver == nullptr || nvrtc.version().major <= driver->version() / 1000) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: the driver here has CUDA {}, and loads no kernels of NVRTC {}", nvrtc.path(),
+                          version_text(driver->version()), nvrtc.version().to_string()));
+}
+
+/// The package to install for the driver that is here.
+std::string_view package() {
+  const Driver* const driver = Driver::get();
+  return driver != nullptr && driver->version() < 13000 ? "nvidia-cuda-nvrtc-cu12" : "nvidia-cuda-nvrtc";
+}
+
 struct Search {
   std::unique_ptr<const Nvrtc> found;
   std::string missing;
 
   Search() {
     std::string tried;
+    const char* const wish = std::getenv("HEED_NVRTC_PATH");
+    named = wish != nullptr && *wish != '\0';
     if (try_all(nvrtc_places(), tried) || try_all(nvrtc_places_by_python(), tried)) {
       if (found->version() < kGoodNvrtc)
         fmt::print(stderr,
                    "heed: NVRTC {} ({}) makes kernels that are 2 to 11 percent slower than those of {} and newer; "
-                   "'pip install nvidia-cuda-nvrtc' has the newest.\n",
-                   found->version().to_string(), found->path(), kGoodNvrtc.to_string());
+                   "'pip install {}' has the newest.\n",
+                   found->version().to_string(), found->path(), kGoodNvrtc.to_string(), package());
       return;
     }
-    const char* const wish = std::getenv("HEED_NVRTC_PATH");
     missing = fmt::format(
-        "no NVRTC {} or newer {}. 'pip install nvidia-cuda-nvrtc' installs one, as does any CUDA toolkit; "
-        "HEED_NVRTC_PATH "
-        "names its file or folder.{}",
+        "no NVRTC {} or newer {}. 'pip install {}' installs one, as does any CUDA toolkit; HEED_NVRTC_PATH names its "
+        "file or folder.{}",
         kLeastNvrtc.to_string(),
-        wish != nullptr && *wish != '\0'
-            ? "where HEED_NVRTC_PATH points to"
-            : "on the loader's path, in CUDA_HOME, CUDA_PATH, /usr/local/cuda or the wheels of the Python in use",
-        tried.empty() ? "" : " Tried: " + tried);
+        named ? "where HEED_NVRTC_PATH points to"
+              : "on the loader's path, in CUDA_HOME, CUDA_PATH, /usr/local/cuda or the wheels of the Python in use",
+        package(), tried.empty() ? "" : " Tried: " + tried);
   }
 
   bool try_all(const std::vector<fs::path>& places, std::string& tried) {
     for (const fs::path& place : places) {
       try {
-        found = Nvrtc::open(place);
+        auto opened = Nvrtc::open(place);
+        check_driver(*opened, named);
+        found = std::move(opened);
         return true;
       } catch (const Error& error) {
         const std::string_view why = error.what();
         // That the loader does not know a bare name is no news.
         if (!place.has_parent_path() && why.ends_with("No such file or directory")) continue;
-        tried += fmt::format("{}{}", tried.empty() ? "" : "; ", why);
+        if (tried.find(why) == tried.npos) tried += fmt::format("{}{}", tried.empty() ? "" : "; ", why);
       }
     }
     return false;
   }
+
+  bool named = false;  // by HEED_NVRTC_PATH
 };
 
 const Search& search() {

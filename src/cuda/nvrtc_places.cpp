@@ -30,14 +30,11 @@ Paths entries(const fs::path& folder) {
   return list;
 }
 
-/// NVRTC in one folder, the newest of its names.
+/// NVRTC in one folder, newer versions first.
 void add_folder(Paths& list, const fs::path& folder) {
   std::error_code error;
   for (const char* name : kNames)
-    if (fs::exists(folder / name, error)) {
-      list.push_back(folder / name);
-      return;
-    }
+    if (fs::exists(folder / name, error)) list.push_back(folder / name);
 }
 
 void add_toolkit(Paths& list, const fs::path& root) {

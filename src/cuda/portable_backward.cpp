@@ -123,15 +123,16 @@ int section(std::int64_t key_tiles, std::int64_t heads) {
   return static_cast<int>(std::min<std::int64_t>(core::even_part(heads, most), std::numeric_limits<int>::max()));
 }
 
-/// The tiles of dBias, and how many pairs of batch entry and head share each.
+/// The tiles of dBias, as many as its kernels count (DBiasTiles), and how many pairs of batch entry and head share
+/// each. How long a table is beyond the longest sequence is known only when it comes: it has no tiles there.
 struct SharedDBias {
   std::int64_t tiles, pairs;
 };
 SharedDBias shared_dbias(const Problem& problem, const PortableBackwardConfig& c) {
   const Broadcast shape = problem.bias()->shape;
-  const std::int64_t rows = shape.query ? problem.s_q() : 1, heads = shape.head ? problem.heads_q() : 1,
-                     batch = shape.batch ? problem.batch() : 1;
-  return {ceil_div(problem.s_k(), c.block) * ceil_div(rows, c.tile()) * heads * batch,
+  const std::int64_t rows = shape.query ? problem.s_q() : 1, columns = shape.key ? problem.s_k() : 1,
+                     heads = shape.head ? problem.heads_q() : 1, batch = shape.batch ? problem.batch() : 1;
+  return {ceil_div(columns, c.block) * ceil_div(rows, c.tile()) * heads * batch,
           (shape.head ? 1 : problem.heads_q()) * (shape.batch ? 1 : problem.batch())};
 }
 
@@ -149,6 +150,24 @@ int parts_of_dbias(const SharedDBias& bias, int multiprocessors) {
     if (time < least) least = time, best = parts;
   }
   return best;
+}
+
+/// Of a dBias that has come, DBiasTiles: what its sizes are where sequences reach, and the tiles of that.
+std::int64_t dbias_rows(const kernels::BackwardParams& p) {
+  return p.d_bias_rows == 1 ? 1 : std::min(p.d_bias_rows, p.forward.longest_q);
+}
+std::int64_t dbias_columns(const kernels::BackwardParams& p) {
+  return p.d_bias_columns == 1 ? 1 : std::min(p.d_bias_columns, p.forward.longest_k);
+}
+std::int64_t dbias_tiles(const PortableBackwardConfig& c, const kernels::BackwardParams& p) {
+  return ceil_div(dbias_columns(p), c.block) * ceil_div(dbias_rows(p), c.tile()) * p.d_bias_heads * p.d_bias_batch;
+}
+/// Thread blocks that the zeros behind those are worth, whether there are tiles or not.
+std::int64_t blocks_for_unreached_dbias(const kernels::BackwardParams& p) {
+  constexpr std::int64_t kElements = 1 << 14, kMost = 128;
+  const std::int64_t all = std::int64_t{p.d_bias_rows} * p.d_bias_columns,
+                     behind = (all - dbias_rows(p) * dbias_columns(p)) * p.d_bias_heads * p.d_bias_batch;
+  return std::min(ceil_div(behind, kElements), kMost);
 }
 
 class PortableBackward final : public CudaBackwardKernel {
@@ -214,9 +233,9 @@ std::int64_t portable_backward_blocks(const PortableBackwardConfig& c, const Pro
       p.forward.row_tiles = static_cast<int>(keys);
       return keys * problem.heads_k() * f.batch * passes(c.has_keys() ? f.d : f.d_v);
     case BackwardPart::bias:
+      return std::max(dbias_tiles(c, p) * p.d_bias_parts, blocks_for_unreached_dbias(p));
     case BackwardPart::bias_sum:
-      return ceil_div(f.longest_k, c.block) * ceil_div(p.d_bias_rows, c.tile()) * p.d_bias_heads * p.d_bias_batch *
-             (c.part == BackwardPart::bias ? p.d_bias_parts : 1);
+      return dbias_tiles(c, p);
     case BackwardPart::sums:
       return (p.d_sink ? problem.heads_q() : 0) +
              (p.d_slopes ? problem.heads_q() * (p.d_slope_steps.batch != 0 ? problem.batch() : 1) : 0);

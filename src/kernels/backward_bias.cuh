@@ -16,6 +16,16 @@ struct DBiasTile {
   int pairs;
 };
 
+/// The rows and columns of dBias that some sequence has, or 1 for all. What a table has behind the longest sequence is
+/// nobody's: zero_unreached_dbias().
+HEED_DEVICE int reached_rows(const BackwardParams& bp) {
+  return bp.d_bias_rows == 1 ? 1 : min(bp.d_bias_rows, bp.forward.longest_q);
+}
+HEED_DEVICE int reached_columns(const BackwardParams& bp) {
+  return bp.d_bias_columns == 1 ? 1 : min(bp.d_bias_columns, bp.forward.longest_k);
+}
+
+/// Of these. The workspace of parts has as many tiles: shared_dbias() in src/cuda/portable_backward.cpp.
 template <PortableBackwardConfig C>
 struct DBiasTiles {
   int key_tiles, row_tiles;
@@ -24,8 +34,8 @@ struct DBiasTiles {
 
   __device__ __forceinline__ explicit DBiasTiles(const BackwardParams& bp) {
     const ForwardParams& p = bp.forward;
-    key_tiles = (p.longest_k + C.block - 1) / C.block;
-    row_tiles = (bp.d_bias_rows + C.tile() - 1) / C.tile();
+    key_tiles = (reached_columns(bp) + C.block - 1) / C.block;
+    row_tiles = (reached_rows(bp) + C.tile() - 1) / C.tile();
     count = i64(key_tiles) * row_tiles * bp.d_bias_heads * bp.d_bias_batch;
     heads = bp.d_bias_heads == 1 ? p.heads : 1;
     pairs = heads * (bp.d_bias_batch == 1 ? p.batch : 1);
@@ -45,6 +55,29 @@ struct DBiasTiles {
   }
 };
 
+/// Zeros in the rows and columns of dBias that no sequence reaches: all threads of all thread blocks, kThreads in each, a
+/// row for each warp.
+template <PortableBackwardConfig C, int kThreads>
+HEED_DEVICE void zero_unreached_dbias(const BackwardParams& bp) {
+  const int rows = reached_rows(bp), columns = reached_columns(bp);
+  if (rows == bp.d_bias_rows && columns == bp.d_bias_columns) return;
+  using Bias = typename TagOf<C.d_bias>::Type;
+  constexpr int kWarps = kThreads / 32;
+  const Steps& steps = bp.d_bias_steps;
+  const i64 lines = i64(bp.d_bias_batch) * bp.d_bias_heads * bp.d_bias_rows;
+#pragma unroll 1
+  for (i64 line = i64(blockIdx.x) * kWarps + threadIdx.x / 32; line < lines; line += i64(gridDim.x) * kWarps) {
+    const i64 own = line / bp.d_bias_rows;
+    const int row = int(line % bp.d_bias_rows);
+    typename Bias::Raw* const to = static_cast<typename Bias::Raw*>(bp.d_bias) +
+                                   own / bp.d_bias_heads * steps.batch + own % bp.d_bias_heads * steps.head +
+                                   row * steps.row;
+#pragma unroll 1
+    for (int column = (row < rows ? columns : 0) + int(threadIdx.x % 32); column < bp.d_bias_columns; column += 32)
+      to[column * steps.column] = from_float<Bias>(0.0f);
+  }
+}
+
 /// Whether some of `rows` rows from first_row on sees some of the kKeys keys from first_key on, a multiple of kKeys.
 template <ForwardFeatures F, int kKeys>
 HEED_DEVICE bool some_visible(const Sequence& q, int first_row, int rows, int first_key) {
@@ -55,10 +88,12 @@ HEED_DEVICE bool some_visible(const Sequence& q, int first_row, int rows, int fi
   return (block < blocks.last && block >= blocks.first) || block < blocks.sinks;
 }
 
-/// What a tile sums, step by step: C.tile() rows of one head, of those that see some of its keys.
+/// What a tile sums, step by step: C.tile() rows of one head, of those that see some of C.block keys. Where dBias has one
+/// row for all queries, or one column for all keys, a tile has all of them.
 template <PortableBackwardConfig C>
 struct DBiasSteps {
-  int first_row = 0, first_key = 0;  ///< of the tile
+  int first_row = 0;                 ///< of the tile
+  int first_key = 0;                 ///< of the step
   int pairs = 0;                     ///< that are left, with this one
   int batch = 0, head = 0, row = 0;  ///< the first row
   Sequence q{};
@@ -89,6 +124,11 @@ struct DBiasSteps {
       for (; row < rows_end; row += C.tile())
         if (some_visible<C.features, C.block>(q, row, C.tile(), first_key)) return;
       row = first_row;
+      if (bp.d_bias_columns == 1) {
+        first_key += C.block;
+        if (first_key < q.s_k) continue;
+        first_key = 0;
+      }
       --pairs;
       if (tiles.heads > 1 && head + 1 < tiles.heads) {
         ++head;
@@ -112,7 +152,8 @@ struct KeptBias {
   u32 at;    ///< this thread's first chunk
   int tile;  ///< of 16 x 16 entries, the one that differentiate() is at
 
-  /// row: the warp's first. Entries behind the last row or key are read by nobody.
+  /// row: the warp's first. Entries behind the last row or key are read by nobody. One column for all keys is here for
+  /// the first of them, and the same for the others.
   __device__ __forceinline__ void fill(const BackwardParams& bp, int batch, int head, int row, int first_key,
                                        int lane) const {
     Sequence all{};
@@ -147,6 +188,36 @@ struct KeptBias {
   }
 };
 
+/// A column of sums over the keys of a CTA's tile, to dBias. The rest as below.
+template <PortableBackwardConfig C, int kM, int kR, class Meet>
+HEED_DEVICE void store_dbias_column(const Rows<typename TagOf<C.d_bias>::Type>& out, int first_row,
+                                    const float (&sum)[kM][kR], float* over_keys, int warp, u32 thread,
+                                    const Meet& meet) {
+  static_assert(C.across * C.tile() * 4 <= C.over_rows_bytes());
+  const int lane = int(thread % 32);
+  meet();  // over the keys of a warp, then over the warps
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float x = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kR / 4; ++n) x += sum[m][4 * n + 2 * half] + sum[m][4 * n + 2 * half + 1];
+#pragma unroll
+      for (int over = 1; over < 4; over *= 2) x += __shfl_xor_sync(0xffffffffu, x, over);
+      if (lane % 4 == 0)
+        over_keys[warp % C.across * C.tile() + warp / C.across * C.warp_rows + 16 * m + 8 * half + lane / 4] = x;
+    }
+  meet();
+  if (int(thread) < C.tile() && first_row + int(thread) < out.rows) {
+    float x = 0.0f;
+#pragma unroll
+    for (int w = 0; w < C.across; ++w) x += over_keys[w * C.tile() + thread];
+    out.data[(first_row + int(thread)) * out.row_step] = from_float<typename TagOf<C.d_bias>::Type>(x);
+  }
+  meet();
+}
+
 /// Sums of a CTA's tile, [warp_rows, warp_keys] of each warp, to dBias. over_rows: memory for a row of sums of each row of
 /// warps, where others may be until all have met. meet(): a barrier of all threads that have sums.
 template <PortableBackwardConfig C, int kM, int kR, class Meet>
@@ -156,8 +227,14 @@ HEED_DEVICE void store_dbias(const BackwardParams& bp, const DBiasTile& tile, co
   const int lane = int(thread % 32), row_warp = warp / C.across, warp_key = warp % C.across * C.warp_keys();
   const Rows<Bias> out{static_cast<typename Bias::Raw*>(bp.d_bias) + tile.batch * bp.d_bias_steps.batch +
                            tile.head * bp.d_bias_steps.head,
-                       bp.d_bias_steps.row, bp.d_bias_steps.column, bp.d_bias_rows, bp.forward.longest_k};
-  if (bp.d_bias_rows > 1 || bp.forward.longest_q == 1) {
+                       bp.d_bias_steps.row, bp.d_bias_steps.column, reached_rows(bp), reached_columns(bp)};
+  const bool over_queries = bp.d_bias_rows == 1 && bp.forward.longest_q != 1;
+  const bool over_keys = bp.d_bias_columns == 1 && bp.forward.longest_k != 1;
+  if (over_keys && !over_queries) {
+    store_dbias_column<C>(out, tile.first_row, sum, over_rows, warp, thread, meet);
+    return;
+  }
+  if (!over_queries) {
     const float factor[2] = {1.0f, 1.0f};
 #pragma unroll
     for (int m = 0; m < kM; ++m)
@@ -179,7 +256,14 @@ HEED_DEVICE void store_dbias(const BackwardParams& bp, const DBiasTile& tile, co
     }
   meet();
   const int key = tile.first_key + int(thread);
-  if (int(thread) < C.block && key < out.columns) {
+  if (over_keys) {  // one number
+    float x = 0.0f;
+#pragma unroll
+    for (int i = 0; i < C.warps / C.across * C.block; i += 32) x += over_rows[i + lane];
+#pragma unroll
+    for (int over = 1; over < 32; over *= 2) x += __shfl_xor_sync(0xffffffffu, x, over);
+    if (thread == 0) *out.data = from_float<Bias>(x);
+  } else if (int(thread) < C.block && key < out.columns) {
     float x = 0.0f;
 #pragma unroll
     for (int w = 0; w < C.warps / C.across; ++w) x += over_rows[w * C.block + thread];

@@ -162,7 +162,8 @@ HEED_DEVICE Score score_of(const ForwardParams& p, const KeyFeatures<F, T>& keys
   }
   if constexpr (F.bias != BiasType::none) score.value = __fmaf_rn(bias, kLog2e, score.value);
   if constexpr (F.alibi) score.value = __fmaf_rn(-keys.slope, fabsf(distance), score.value);
-  if (F.hides() || F.own_lengths) score.value = product == -HEED_INFINITY ? -HEED_INFINITY : score.value;
+  // A negative scale makes +inf of the mark, also of the keys behind the last, which no mask hides.
+  if (F.hides() || F.negative_scale) score.value = product == -HEED_INFINITY ? -HEED_INFINITY : score.value;
   return score;
 }
 

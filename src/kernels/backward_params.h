@@ -25,10 +25,12 @@ struct BackwardParams {
   void* dv;  ///< [b, h_k, s_k, d_v]
   Steps dq_steps, dk_steps, dv_steps;
 
-  void* d_bias;  ///< [b or 1, h or 1, s_q or 1, s_k] of the bias' own type, or null; broadcast dimensions have size 1
+  /// [b or 1, h or 1, s_q or 1, s_k or 1] of the bias' own type, or null; broadcast dimensions have size 1. Group mode:
+  /// s_q and s_k may be larger than those of the longest sequence.
+  void* d_bias;
   Steps d_bias_steps;
-  int d_bias_batch, d_bias_heads, d_bias_rows;  ///< those sizes
-  int d_bias_parts;                             ///< of what an entry sums
+  int d_bias_batch, d_bias_heads, d_bias_rows, d_bias_columns;  ///< those sizes
+  int d_bias_parts;                                             ///< of what an entry sums
   float* d_slopes;  ///< ALiBi [b, h] by steps (batch step 0: [h], summed over the batch), or null
   Steps d_slope_steps;
   float* d_sink;  ///< [h], or null

@@ -48,6 +48,7 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
     }
     mbarrier_init_fence();
   }
+  zero_unreached_dbias<C, C.launched_threads()>(bp);
   __syncthreads();
 
   Ring<kStages> ring;
@@ -109,7 +110,7 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
     for (step.begin(bp, tiles, tile); !step.done(); step.next(bp, tiles)) {
       const Sequence& q = step.q;
       const int warp_row = step.row + warp * 16, my_row = warp_row + lane / 4;
-      if (!some_visible<F, kN>(q, step.row + int(warpgroup - 1) * 64, 64, tile.first_key)) {  // of this warpgroup
+      if (!some_visible<F, kN>(q, step.row + int(warpgroup - 1) * 64, 64, step.first_key)) {  // of this warpgroup
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           mbarrier_wait(full + 8 * ring.stage, ring.phase);
@@ -144,8 +145,8 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
           }
         }
       const bool edge = warp_row + 16 > q.s_q ||
-                        tile.first_key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(warp_row)) ||
-                        (F.mask == MaskShape::window && tile.first_key < q.begin(warp_row + 15));
+                        step.first_key + kN > (F.mask == MaskShape::none ? q.s_k : q.end(warp_row)) ||
+                        (F.mask == MaskShape::window && step.first_key < q.begin(warp_row + 15));
       if (edge) {
         RowFeatures<F, T> rows[2];
 #pragma unroll
@@ -153,7 +154,7 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
           rows[half].set(p, q, step.batch, step.head, my_row + 8 * half);
           if (my_row + 8 * half >= q.s_q) rows[half].end = 0;
         }
-        hide_outside_window<F, T>(rows, s, tile.first_key, lane);
+        hide_outside_window<F, T>(rows, s, step.first_key, lane);
       }
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) s[i] = exp2_approx(s[i] - lse[i / 2 % 2]);

@@ -19,7 +19,9 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
   Ring<C.q_stages()> q;
   Ring<C.o_stages()> o;
   KeyTileSearch<C> search;
-  int tile = blockIdx.x;
+  // In order a tile waits for those before it: who draws one runs, and so do the thread blocks that have these, however
+  // few of all have begun. In any order the first ones need no counter.
+  int tile = C.ordered ? int(atomicAdd(p.counter, 1u)) : int(blockIdx.x);
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
     const u32 phase = tile_count & 1;
@@ -86,7 +88,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
       load_q(step.block, step.head);
       load_o(step.block, step.head);
     }
-    tile = int(gridDim.x + ticket);
+    tile = C.ordered ? int(ticket) : int(gridDim.x + ticket);
   }
 }
 

@@ -28,7 +28,7 @@ HEED_DEVICE void hopper_backward_parts(const BackwardParams& params) {
   const int batch = batch_of_key_row<C>(params, first_row);
   const Sequence sequence = lengths_of<F>(p, batch);
   const int first_key = int(first_row - key_sum_row<C>(params, batch)), rows = sequence.s_k - first_key;
-  if (rows <= 0) return;
+  if (first_key < 0 || rows <= 0) return;  // before the first sequence, which need not begin at row 0; behind one
 
   const int lane = threadIdx.x % kLanes, row0 = threadIdx.x / kLanes, columns = keys ? p.d : p.d_v;
   const i64 step = params.key_space * C.d;  // from part to part

@@ -14,7 +14,7 @@ struct RowBlock {
   int head, batch;
   int q_row;      ///< physical row of the first
   int first_row;
-  int rows;       ///< may be below 0
+  int rows;       ///< 0 or below where they are no sequence's
   i64 block;      ///< in the workspace, of all heads'
 };
 template <auto C>
@@ -31,7 +31,7 @@ HEED_DEVICE RowBlock row_block_here(const BackwardParams& params) {
   const Sequence q = lengths_of<F>(p, r.batch);
   r.first_row = (at - row_block_of<F, C.tile_q>(params, r.batch)) * C.tile_q;
   r.q_row = q.q_row + r.first_row;
-  r.rows = q.s_q - r.first_row;
+  r.rows = r.first_row < 0 ? 0 : q.s_q - r.first_row;  // before the first sequence, which need not begin at row 0
   r.block = i64(head) * blocks + at;
   return r;
 }

@@ -1,9 +1,10 @@
 // The gradient of the bias: dS before the soft cap and the scale, summed over everything the bias was broadcast over.
 //
-// One CTA owns C.tile() x C.block entries of dBias (one row of C.block where the bias has one row for all queries) and
-// goes over the batch entries, heads and rows that share them, in order. Entries that nobody sees are 0. Where tiles are
-// fewer than a GPU has multiprocessors, what a tile sums is divided into parts, each with a CTA of its own, and a second
-// kernel adds them up in their order.
+// One CTA owns C.tile() x C.block entries of dBias (one row of C.block where the bias has one row for all queries, one
+// column likewise) and goes over the batch entries, heads, keys and rows that share them, in order. Entries that nobody
+// sees are 0; those that no sequence is long enough for all CTAs clear together. Where tiles are fewer than a GPU has
+// multiprocessors, what a tile sums is divided into parts, each with a CTA of its own, and a second kernel adds them up
+// in their order.
 //
 // The operands come in pieces of their columns, through a ring, which goes on from one tile to the next:
 //   Q and K, columns 0 .., piece .., ...; then dO and V likewise; then the next head's Q and K
@@ -32,6 +33,7 @@ struct alignas(16) DBiasCopies {
     index = blockIdx.x;
     column = 0;
     of_d_p = false;
+    if (index >= tiles.count * bp.d_bias_parts) return;  // here for the zeros alone, which are nobody's
     step.begin(bp, tiles, tiles.at(bp, index));
     find_tile(bp, tiles);
   }
@@ -152,15 +154,15 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
 #pragma unroll 1
   for (i64 index = blockIdx.x; index < tiles.count * bp.d_bias_parts; index += gridDim.x) {
     const DBiasTile tile = tiles.at(bp, index);
-    const int first_key = tile.first_key + warp % C.across * kN;
-    bias.fill(bp, tile.batch, tile.head, tile.first_row + warp / C.across * C.warp_rows, first_key, lane);
+    bias.fill(bp, tile.batch, tile.head, tile.first_row + warp / C.across * C.warp_rows,
+              tile.first_key + warp % C.across * kN, lane);
     float sum[kM][kN / 2];  // [warp_rows, warp_keys]
     clear(sum);
     DBiasSteps<C> step;
 #pragma unroll 1
     for (step.begin(bp, tiles, tile); !step.done(); step.next(bp, tiles)) {
       const Sequence& q = step.q;
-      const int warp_row = step.row + warp / C.across * C.warp_rows;
+      const int warp_row = step.row + warp / C.across * C.warp_rows, first_key = step.first_key + warp % C.across * kN;
       const bool mine = some_visible<F, kN>(q, warp_row, C.warp_rows, first_key);
       float s[kM][kN / 2];
       clear(s);
@@ -230,6 +232,7 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
 
     store_sums<C>(bp, index, tile, sum, over_rows, warp, thread, [] { __syncthreads(); });
   }
+  zero_unreached_dbias<C, C.threads()>(bp);  // behind the loop: before it, it takes registers from it
 }
 
 /// dBias from the parts of its tiles: a CTA for each tile, whose threads have the sums that they had there.

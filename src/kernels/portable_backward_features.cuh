@@ -124,7 +124,7 @@ HEED_DEVICE void differentiate(const ForwardParams& p, const RowFeatures<F, T> (
   if (masked) {
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      if (hidden >> i & 1) s[i] = dp[i] = 0.0f;
+      if (hidden >> i & 1) s[i] = dp[i] = through[i] = 0.0f;  // the cap may have seen what is no number
   }
   if constexpr (kSlopes) {
 #pragma unroll

@@ -5,11 +5,19 @@
 
 namespace heed::kernels {
 
+/// The calls of Philox for the rows and keys of one head, eight entries each: as many as the longest sequence needs.
+struct RandvalCalls {
+  i64 row_groups, column_groups;
+};
+HEED_DEVICE RandvalCalls randval_calls(const ForwardParams& p) {
+  return {(i64(p.longest_q) + 15) / 16 * 8, (i64(p.longest_k) + 15) / 16 * 4};
+}
+
 /// One thread writes the eight entries of a Philox call; any grid. Entries behind a sequence's lengths are not touched.
 __device__ __forceinline__ void randval(const ForwardParams& p) {
   constexpr ForwardFeatures kAnyLengths{.own_lengths = true};
   const DropKey key = drop_key(p);
-  const i64 row_groups = (i64(p.s_q) + 15) / 16 * 8, column_groups = (i64(p.s_k) + 15) / 16 * 4;
+  const auto [row_groups, column_groups] = randval_calls(p);
   const i64 calls = i64(p.batch) * p.heads * row_groups * column_groups;
   for (i64 call = i64(blockIdx.x) * blockDim.x + threadIdx.x; call < calls; call += i64(gridDim.x) * blockDim.x) {
     const u32 column_group = u32(call % column_groups);

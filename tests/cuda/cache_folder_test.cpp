@@ -28,8 +28,9 @@ TEST_F(CacheFolderTest, lists_what_it_holds_and_what_is_damaged) {
   Jit jit(options());
   jit.get(kernel, "sm_90a");
   jit.get(kernel, "sm_80");
-  put(folder.path() / "cache" / "x.kernel", "damaged");
+  put(folder.path() / "cache" / (std::string(64, '0') + "-13.0.kernel"), "damaged");
   put(folder.path() / "cache" / "not ours", "");
+  put(folder.path() / "cache" / "not ours.kernel", "");
   const CacheFolder cache(folder.path() / "cache");
   const auto list = cache.list();
   ASSERT_EQ(list.size(), 3u);
@@ -45,11 +46,15 @@ TEST_F(CacheFolderTest, lists_what_it_holds_and_what_is_damaged) {
 TEST_F(CacheFolderTest, clearing_removes_what_heed_has_written_and_nothing_else) {
   const fs::path cache = folder.path() / "cache";
   Jit(options()).get(kernel, "sm_90a");
-  put(cache / "0-13.0.kernel.abcdef.tmp", "left by a process that was killed");
-  put(cache / "0-13.0.kernel.lock", "");
+  const std::string entry = std::string(64, '0') + "-13.0.kernel";
+  put(cache / (entry + ".abcDE1.tmp"), "left by a process that was killed");
+  put(cache / (entry + ".lock"), "");
   put(cache / "not ours", "");
+  put(cache / "not ours.kernel", "");
+  put(cache / (entry + ".bak"), "");
   EXPECT_EQ(CacheFolder(cache).clear().files, 3u);
-  EXPECT_THAT(files_in(cache), ::testing::ElementsAre(cache / "not ours"));
+  EXPECT_THAT(files_in(cache),
+              ::testing::UnorderedElementsAre(cache / "not ours", cache / "not ours.kernel", cache / (entry + ".bak")));
 }
 
 TEST_F(CacheFolderTest, that_is_missing_lists_counts_and_clears_nothing) {

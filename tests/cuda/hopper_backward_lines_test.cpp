@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace heed::cuda {
@@ -137,6 +138,7 @@ TEST(HopperBackwardLines, leave_other_gradients_of_biases_to_a_kernel_behind) {
     EXPECT_EQ(purposes(shared({.head = true, .query = true})), behind) << "by the batch";
     EXPECT_EQ(purposes(shared({.batch = true, .query = true})), behind) << "by the heads";
     EXPECT_EQ(purposes(shared({.batch = true, .head = true})), behind) << "by the queries";
+    EXPECT_EQ(purposes(shared({.batch = true, .head = true, .query = true, .key = false})), behind) << "by the keys";
     EXPECT_EQ(purposes(Problem(own).dbias(DataType::f32)), behind);
     EXPECT_EQ(purposes(Problem(own).bias(BiasSpec{DataType::f32, kOwn}).dbias(DataType::f32)), behind);
     EXPECT_EQ(purposes(Problem(own).lengths(4096, 4092)), behind) << "rows begin between multiples of 16 bytes";
@@ -146,6 +148,31 @@ TEST(HopperBackwardLines, leave_other_gradients_of_biases_to_a_kernel_behind) {
     EXPECT_EQ(purposes(Problem(own).dropout(0.1)), behind);
     EXPECT_EQ(purposes(Problem(own).dbias(std::nullopt)),
               (std::vector<std::string>{"D and LSE of rows", "dK, dV and the sum of dQ", "dQ"}));
+  }
+}
+
+TEST(HopperBackwardLines, leave_a_dbias_that_keys_share_alone_where_the_bias_is_told_to_be_copied) {
+  const HopperBackwardLine copied = forced_backward_line(64, 64, HopperBackwardAlgo::parse("bias_route:copied"));
+  const auto stores_dbias = [&](const Broadcast& shape) {
+    const Problem problem = with_bias(64, DataType::bf16).bias(BiasSpec{DataType::bf16, shape}).dbias(DataType::bf16);
+    return std::get<kernels::HopperBackwardConfig>(hopper_backward_choice(copied, problem).config).stores_dbias;
+  };
+  EXPECT_TRUE(stores_dbias(kOwn));
+  EXPECT_FALSE(stores_dbias({.batch = true, .head = true, .query = true, .key = false}));
+}
+
+// There is no row whose launch would write them.
+TEST(HopperBackwardLines, leave_what_an_empty_batch_shares_to_the_portable_family) {
+  for (const HopperBackwardLine& line : hopper_backward_lines()) {
+    const auto kernel = make_hopper_backward(line, nullptr);
+    const Problem empty =
+        Problem::backward().type(DataType::bf16).batch(0).heads(8, 8).lengths(512, 512).head_dims(line.choice.d());
+    const BiasSpec bias{DataType::bf16, {.query = true}};
+    if (!line.only_narrow_biases) {
+      EXPECT_EQ(kernel->too_much(empty), "") << line.spec.stem;
+    }
+    EXPECT_NE(kernel->too_much(Problem(empty).bias(bias).dbias(DataType::bf16)), "") << line.spec.stem;
+    EXPECT_NE(kernel->too_much(Problem(empty).sink(true).dsink(true)), "") << line.spec.stem;
   }
 }
 

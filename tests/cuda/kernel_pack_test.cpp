@@ -67,6 +67,8 @@ TEST_F(KernelPackTest, of_two_versions_takes_the_compilers_own_and_else_the_newe
   EXPECT_EQ(joined.find(key, NvrtcVersion{12, 8})->key.nvrtc, (NvrtcVersion{12, 8}));
   EXPECT_EQ(joined.find(key, NvrtcVersion{13, 0})->key.nvrtc, (NvrtcVersion{13, 1}));
   EXPECT_EQ(joined.find(key, std::nullopt)->key.nvrtc, (NvrtcVersion{13, 1}));
+  EXPECT_EQ(joined.find(key, std::nullopt, 12)->key.nvrtc, (NvrtcVersion{12, 8}));
+  EXPECT_FALSE(joined.find(key, std::nullopt, 11));
   EXPECT_FALSE(joined.find(std::string(64, '0'), std::nullopt));
   EXPECT_FALSE(joined.find(std::string(64, 'f'), std::nullopt));
 }

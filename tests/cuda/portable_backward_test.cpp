@@ -70,6 +70,8 @@ TEST(PortableBackward, divides_sums_of_dbias_where_its_tiles_are_few) {
       << "every entry has one pair of batch entry and head";
   EXPECT_EQ(configs({.head = true, .query = true}, 100, kMultiprocessors).dbias_parts(), 16);
   EXPECT_EQ(configs({.query = true}, 256, 1).dbias_parts(), 1);
+  EXPECT_EQ(configs({.query = true, .key = false}, 256, kMultiprocessors).dbias_floats(), 64 * 256 * 128)
+      << "one column for all keys is one tile of them";
 }
 
 TEST(PortableBackward, copies_by_what_the_strides_allow) {
@@ -162,6 +164,7 @@ TEST_F(BackwardParamsTest, tell_the_sizes_of_a_bias_that_was_broadcast) {
   EXPECT_EQ(p.d_bias_batch, 1);
   EXPECT_EQ(p.d_bias_heads, 4);
   EXPECT_EQ(p.d_bias_rows, 1);
+  EXPECT_EQ(p.d_bias_columns, 7);
   EXPECT_EQ(p.d_bias_steps.head, 7);
   EXPECT_EQ(p.d_bias_steps.column, 1);
   EXPECT_EQ(p.forward.group, 2);

@@ -38,8 +38,8 @@ struct EmulatedIndex {
 struct EmulatedIndices {
   EmulatedIndex x;
 };
-inline constexpr EmulatedIndices threadIdx{{heed::emulated::thread_index}}, blockIdx{{heed::emulated::block_index}},
-    gridDim{{heed::emulated::block_count}};
+inline constexpr EmulatedIndices threadIdx{{heed::emulated::thread_index}}, blockDim{{heed::emulated::thread_count}},
+    blockIdx{{heed::emulated::block_index}}, gridDim{{heed::emulated::block_count}};
 
 using std::max;
 using std::min;

@@ -182,12 +182,13 @@ void begin(Resident& resident, int index, int blocks, int threads, const std::fu
   for (std::size_t i = 0; i < here.fibers.size(); ++i) prepare(here.fibers[i], first_stack + i);
 }
 
-/// Goes on with each of them in turn until all are done.
-void run(std::vector<Resident>& residents, std::mt19937& random) {
+/// Goes on with each of them in turn until all are done, with so many at a time.
+void run(std::vector<Resident>& residents, std::mt19937& random, std::size_t at_a_time) {
   constexpr int kMostCircles = 10000;
   std::vector<Resident*> left;
-  for (Resident& each : residents) left.push_back(&each);
-  for (int circles = 0; !left.empty();) {
+  auto next = residents.begin();
+  for (int circles = 0; !left.empty() || next != residents.end();) {
+    while (left.size() < at_a_time && next != residents.end()) left.push_back(&*next++);
     std::shuffle(left.begin(), left.end(), random);
     bool went = false;
     std::erase_if(left, [&](Resident* resident) {
@@ -210,11 +211,13 @@ void launch(int blocks, int threads, const std::function<void()>& body) {
   for (int i = 0; i < blocks; ++i) {
     std::vector<Resident> one(1);
     begin(one.front(), i, blocks, threads, body, 0);
-    run(one, random);
+    run(one, random, 1);
   }
 }
 
-void launch_side_by_side(int blocks, int threads, const std::function<void()>& body, int cluster) {
+namespace {
+
+void launch_clusters(int blocks, int threads, const std::function<void()>& body, int cluster, int at_a_time) {
   std::mt19937 random(7);
   std::vector<Resident> all(static_cast<std::size_t>(blocks));
   std::vector<Cluster> clusters(static_cast<std::size_t>(blocks / cluster));
@@ -225,10 +228,20 @@ void launch_side_by_side(int blocks, int threads, const std::function<void()>& b
     each.cluster->residents.push_back(&each);
     begin(each, i, blocks, threads, body, static_cast<std::size_t>(i * threads));
   }
-  run(all, random);
+  run(all, random, static_cast<std::size_t>(at_a_time));
+}
+
+}  // namespace
+
+void launch_side_by_side(int blocks, int threads, const std::function<void()>& body, int cluster) {
+  launch_clusters(blocks, threads, body, cluster, blocks);
+}
+void launch_some_side_by_side(int blocks, int threads, const std::function<void()>& body, int at_a_time) {
+  launch_clusters(blocks, threads, body, 1, at_a_time);
 }
 
 int thread_index() { return static_cast<int>(block->running); }
+int thread_count() { return static_cast<int>(block->fibers.size()); }
 int block_index() { return block->index; }
 int block_count() { return block->count; }
 

@@ -18,9 +18,12 @@ void launch(int blocks, int threads, const std::function<void()>& body);
 /// Runs them side by side, each as far as it can, for blocks that wait for each other. Each has shared memory of its
 /// own. So many of them are a cluster.
 void launch_side_by_side(int blocks, int threads, const std::function<void()>& body, int cluster = 1);
+/// The same where there is room for so many at a time: each of the others begins when one before it has ended.
+void launch_some_side_by_side(int blocks, int threads, const std::function<void()>& body, int at_a_time);
 
 /// Of the thread that is running.
 int thread_index();
+int thread_count();  ///< of its block
 int block_index();
 int block_count();
 

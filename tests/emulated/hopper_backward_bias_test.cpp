@@ -70,6 +70,42 @@ TEST(EmulatedHopperBackwardBias, has_no_bias_gradients_behind_the_ends_of_sequen
                         shared_config(kernels::BackwardPart::bias, 64, kFeatures, Element::bf16)>(c, 1);
 }
 
+// One table serves sequences of many lengths: it may be longer than the longest, and its gradient is 0 there.
+TEST(EmulatedHopperBackwardBias, has_zeros_in_bias_gradients_behind_the_longest_sequence) {
+  constexpr ForwardFeatures kFeatures{.own_lengths = true, .bias = kernels::BiasType::as_input};
+  constexpr HopperBackwardConfig kConfig{.d = 64, .tile_q = 64};
+  constexpr PortableBackwardConfig kRows = shared_config(kernels::BackwardPart::rows, 64, kFeatures, Element::f32),
+                                   kDBias = shared_config(kernels::BackwardPart::bias, 64, kFeatures, Element::bf16);
+  Case c = small(64, Mask::none());
+  c.mode = Mode::group, c.b = 3, c.s_q = {100, 90, 110}, c.s_k = {120, 125, 60}, c.max_s_q = 300, c.max_s_k = 290;
+  c.bias = BiasSpec{bf16, {.query = true}}, c.dbias = bf16;
+  emulated::for_each_timing(c.to_command() + " and the exact lengths told", [&](verify::Fence fence) {
+    Buffers buffers(c);
+    buffers.args().max_s_q = 110, buffers.args().max_s_k = 125;
+    emulated::run_backward<with(kConfig, kFeatures), kRows, kDBias>(buffers, 1, 1, fence);
+    buffers.clear_outputs();
+    emulated::run_backward<with(kConfig, kFeatures), kRows, kDBias, kernels::bias_sum_config(kDBias)>(buffers, 4, 1,
+                                                                                                      fence);
+  });
+}
+
+// A bias for each query alone, and one number for all. It moves all scores of a row alike, and so no weight: what is
+// left is the gradient of the LSE.
+TEST(EmulatedHopperBackwardBias, sums_bias_gradients_over_keys) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .bias = kernels::BiasType::as_input};
+  constexpr HopperBackwardConfig kConfig{.d = 64, .tile_q = 64};
+  constexpr PortableBackwardConfig kRows = shared_config(kernels::BackwardPart::rows, 64, kFeatures, Element::f32),
+                                   kDBias = shared_config(kernels::BackwardPart::bias, 64, kFeatures, Element::bf16);
+  Case c = small(64, Mask::causal());
+  c.b = 2, c.s_q = {70}, c.s_k = {150}, c.d_lse = true, c.dbias = bf16;
+  for (const bool one_row : {false, true}) {
+    c.bias = BiasSpec{bf16, {.batch = true, .head = true, .query = !one_row, .key = false}};
+    expect_matches_oracle<with(kConfig, kFeatures), kRows, kDBias>(c, 1);
+    c.bias = BiasSpec{bf16, {.query = !one_row, .key = false}};
+    expect_matches_oracle<with(kConfig, kFeatures), kRows, kDBias, kernels::bias_sum_config(kDBias)>(c, 4);
+  }
+}
+
 /// Rows that begin at multiples of sixteen bytes, of four, and of two.
 TEST(EmulatedHopperBackwardBias, biases_that_are_copied_have_the_right_gradients) {
   Case c = small(64, Mask::none());

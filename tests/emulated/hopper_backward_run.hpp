@@ -90,13 +90,15 @@ inline MappedTensor map_of_dbias(const Problem& problem, const kernels::Backward
 
 /// Sections of as many heads as the library would choose.
 constexpr int kChosen = 0;
+/// All thread blocks side by side.
+constexpr int kAll = 0;
 
 /// As src/cuda/hopper_backward.cpp launches it, on so many multiprocessors. Returns the sum of dQ, bit by bit, if there
 /// is one. Where dBias is stored by the main kernel and there are kernels for it behind, its memory counts as one that
-/// TMA cannot write.
+/// TMA cannot write. at_a_time: the thread blocks of the main kernel that there is room for.
 template <auto C, PortableBackwardConfig... Shared>
 std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int parts, verify::Fence fence,
-                                        int section = kChosen) {
+                                        int section = kChosen, int at_a_time = kAll) {
   static_assert(C.impossible() == nullptr);
   const Problem problem = Problem::of(buffers.backward_args());
   EXPECT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
@@ -131,7 +133,7 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   launch(row_launch, kRowThreads, [&] { kernels::hopper_backward_before<config_before(C)>(p); });
   kernels::BackwardParams of_parts = p;
   of_parts.forward.group /= parts;
-  launch_side_by_side(blocks, C.threads(), [&] {
+  const auto main = [&] {
     if constexpr (std::is_same_v<std::remove_const_t<decltype(C)>, HopperWideBackwardConfig>) {
       kernels::hopper_backward_wide<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts);
     } else {
@@ -139,7 +141,8 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
       kernels::hopper_backward<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts,
                                   C.stores_dbias ? &told_dbias : nullptr);
     }
-  });
+  };
+  launch_some_side_by_side(blocks, C.threads(), main, at_a_time == kAll ? blocks : at_a_time);
   if constexpr (C.owned_dq) {
     constexpr kernels::HopperQueriesConfig kQueries = C.queries();
     kernels::BackwardParams of_queries = p;

@@ -7,6 +7,7 @@
 #include "core/ceil_div.hpp"
 #include "cuda/tile_order.hpp"
 #include "emulated/hopper_maps.hpp"
+#include "emulated/outer_rows.hpp"
 #include "emulated/params.hpp"
 #include "emulated/varied.hpp"
 
@@ -27,9 +28,8 @@ using verify::Buffers;
 using verify::Case;
 
 template <HopperConfig C>
-void run(const Case& c, int blocks, verify::Fence fence) {
+void run(const Buffers& buffers, int blocks, verify::Fence fence) {
   static_assert(C.impossible() == nullptr && !C.v_by_columns);
-  const Buffers buffers(c);
   const Problem problem = Problem::of(buffers.args());
   ForwardFeatures features = cuda::features_of(problem);
   features.packed = C.features.packed;  // not of the problem
@@ -65,7 +65,7 @@ void run(const Case& c, int blocks, verify::Fence fence) {
 
 template <HopperConfig C>
 void expect_matches_oracle(const Case& c, int blocks) {
-  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) { run<C>(c, blocks, fence); });
+  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) { run<C>(Buffers(c), blocks, fence); });
 }
 
 /// In other sizes, too.
@@ -109,6 +109,15 @@ TEST(EmulatedHopperForward, computes_full_and_causal_attention) {
   expect_matches_oracle<with(kD128, {})>(small(128, Mask::none()), 2);
   expect_matches_oracle<with(kD128, {.mask = MaskShape::right})>(small(128, Mask::causal()), 1);
   expect_matches_oracle<with(kD256, {.mask = MaskShape::right})>(small(256, Mask::causal()), 2);
+}
+
+TEST(EmulatedHopperForward, leaves_rows_outside_of_all_sequences_alone) {
+  const Case c = emulated::sequences_between_others(small(128, Mask::causal()));
+  emulated::for_each_timing(c.to_command() + ", offsets of the inner sequences", [&](verify::Fence fence) {
+    Buffers buffers(c);
+    emulated::leave_out_the_outer_ones(buffers);
+    run<with(kD128, {.mask = MaskShape::right, .own_lengths = true})>(buffers, 2, fence);
+  });
 }
 
 TEST(EmulatedHopperForward, computes_in_clusters_that_share_keys) {
@@ -191,6 +200,15 @@ TEST(EmulatedHopperForward, computes_biases_that_are_copied) {
   expect_matches_oracle<copied(kD64Bias, 2, {.mask = MaskShape::right})>(c, 2);
   c.mask = Mask::none(), c.distribution = verify::Distribution::hot_key;  // read twice
   expect_matches_oracle<copied(kD64Wide, 1, {})>(c, 1);
+}
+
+/// A warpgroup whose own first block lay below the last one of its tile waited for a block that nobody sends.
+TEST(EmulatedHopperForward, ends_where_raw_coordinates_hide_everything) {
+  Case c = small(128, Mask::raw(0, -100));
+  c.s_q = c.s_k = {512};
+  expect_matches_oracle<with(kD128, {.mask = MaskShape::window})>(c, 2);
+  c.mask = Mask::raw(0, 1), c.s_q = c.s_k = {192};
+  expect_matches_oracle<with(kD128, {.mask = MaskShape::window})>(c, 1);
 }
 
 /// Then a warp copies for two warpgroups, whose blocks are not the same under a mask.

@@ -7,11 +7,14 @@
 
 #include <heed/executor.hpp>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstddef>
-#include <cstdint>
+#include <cstring>
 #include <limits>
+#include <new>
 #include <span>
-#include <vector>
 
 namespace heed::emulated {
 
@@ -24,18 +27,29 @@ inline kernels::ForwardParams params_of(const Problem& problem, const ForwardArg
       {.problem = problem, .args = args, .workspace = {}, .executor = executor, .threads = 1, .prepared = nullptr});
 }
 
-/// Of a backward pass, full of what is no number.
+/// Of a backward pass, full of what is no number. It ends at a page that nobody may touch.
 class Workspace {
  public:
-  explicit Workspace(const cuda::BackwardWorkspace& places)
-      : places_(places), memory_(places.bytes / sizeof(float) + kAlignment, std::numeric_limits<float>::quiet_NaN()) {}
+  explicit Workspace(const cuda::BackwardWorkspace& places) : places_(places) {
+    constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t used = rounded_up(places.bytes, kAlignment), inside = rounded_up(used, page);
+    void* const all = mmap(nullptr, inside + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) throw std::bad_alloc();
+    mapped_ = {static_cast<std::byte*>(all), inside + page};
+    if (mprotect(mapped_.data() + inside, page, PROT_NONE) != 0) throw std::bad_alloc();
+    first_ = mapped_.data() + inside - used;
+    for (std::size_t at = 0; at < used; at += sizeof(float)) std::memcpy(first_ + at, &kNoNumber, sizeof(float));
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace() { munmap(mapped_.data(), mapped_.size()); }
 
   kernels::BackwardParams params_of(const Problem& problem, const BackwardArgs& args) {
-    const auto first = (reinterpret_cast<std::uintptr_t>(memory_.data()) + kAlignment - 1) / kAlignment * kAlignment;
     SerialExecutor executor;
     return cuda::backward_params({.problem = problem,
                                   .args = args,
-                                  .workspace = {reinterpret_cast<std::byte*>(first), places_.bytes},
+                                  .workspace = {first_, places_.bytes},
                                   .executor = executor,
                                   .threads = 1,
                                   .prepared = nullptr},
@@ -44,8 +58,11 @@ class Workspace {
 
  private:
   static constexpr std::size_t kAlignment = 256;
+  static std::size_t rounded_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
   cuda::BackwardWorkspace places_;
-  std::vector<float> memory_;
+  std::span<std::byte> mapped_;
+  std::byte* first_ = nullptr;
 };
 
 }  // namespace heed::emulated

@@ -5,6 +5,7 @@
 
 #include "cuda/portable_forward.hpp"
 #include "cuda/tile_order.hpp"
+#include "emulated/outer_rows.hpp"
 #include "emulated/params.hpp"
 #include "verify/judge.hpp"
 
@@ -28,8 +29,7 @@ constexpr PortableConfig config(Element type, int d, int d_v, int row_bytes, con
 
 /// Runs the kernel that the engine would take for this case, and judges what it leaves.
 template <PortableConfig C>
-void run(const Case& c, verify::Fence fence) {
-  const Buffers buffers(c);
+void run(const Buffers& buffers, verify::Fence fence) {
   const Problem problem = Problem::of(buffers.args());
   ASSERT_TRUE(cuda::portable_config(problem, kHopper) == C) << "the test has another kernel than this case";
   verify::FencedCopies copies(fence, emulated::kFenceAlignment);
@@ -45,7 +45,7 @@ void run(const Case& c, verify::Fence fence) {
 template <PortableConfig C>
 void expect_matches_oracle(const Case& c) {
   SCOPED_TRACE(c.to_command());
-  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C>(c, fence);
+  for (const verify::Fence fence : {verify::Fence::before, verify::Fence::behind}) run<C>(Buffers(c), fence);
 }
 
 Case small(DataType type, std::int64_t d, const Mask& mask) {
@@ -73,6 +73,13 @@ TEST(EmulatedPortableForward, computes_windows_and_masks_of_sequences_with_their
   c.bool_mask = Broadcast{.query = true};
   c.soft_cap = 20, c.alibi = Alibi::per_head, c.sink = verify::SinkInit::normal, c.p_drop = 0.2;
   expect_matches_oracle<config(Element::f16, 40, 40, 16, kAll)>(c);
+}
+
+TEST(EmulatedPortableForward, leaves_rows_outside_of_all_sequences_alone) {
+  Buffers buffers(emulated::sequences_between_others(small(bf16, 64, Mask::causal())));
+  emulated::leave_out_the_outer_ones(buffers);
+  run<config(Element::bf16, 64, 64, 16, {.mask = MaskShape::right, .own_lengths = true})>(buffers,
+                                                                                          verify::Fence::behind);
 }
 
 TEST(EmulatedPortableForward, brings_what_is_no_number_to_those_who_see_it) {

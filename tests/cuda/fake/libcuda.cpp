@@ -2,10 +2,14 @@
 /// environment:
 ///   FAKE_CUDA_VERSION=12080   what cuDriverGetVersion answers (13000)
 ///   FAKE_CUDA_INIT=100        what cuInit returns (0)
-///   FAKE_CUDA_DEVICES=2       how many GPUs there are (2); GPU i is "Fake GPU i", sm_90
+///   FAKE_CUDA_DEVICES=2       how many GPUs there are (2); GPU i is "Fake GPU i"
+///   FAKE_CUDA_SM=75           their compute capability (90)
 ///   FAKE_CUDA_NO_FUNCTION=1   no module has a function
 ///   FAKE_CUDA_CAPTURING=1     some stream is being captured, and nobody may wait for all of a GPU's work
+///   FAKE_CUDA_TIMINGS=20      there are graphs and events, and what runs takes 1 ms; after 20 timings it is an illegal
+///                             address (0: there are none)
 ///   FAKE_CUDA_BARE=1          it can be asked for no function by version, and exports few
+/// As with a real one, whoever is the child of a fork() has not initialised it.
 /// Memory from 0x1000000000000 on belongs to GPU 0, from 0x2000000000000 to GPU 1; 0x3... is managed, 0x4... is pinned.
 /// What is allocated is host memory that belongs to GPU 0; streams do at once what they are told. Any bytes are a
 /// module, whose function computes nothing.
@@ -21,10 +25,12 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 namespace {
 
-constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500, kNotSupported = 801,
-              kCaptureUnsupported = 900;
+constexpr int kInvalidValue = 1, kNotInitialised = 3, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500,
+              kNotSupported = 801, kCaptureUnsupported = 900;
 
 int setting(const char* variable, int otherwise) {
   const char* const value = std::getenv(variable);
@@ -49,8 +55,13 @@ int get_name(char* name, int size, int device) {
   return 0;
 }
 int get_attribute(int* value, int attribute, int device) {
-  static const std::map<int, int> kValues{{13, 1980000}, {16, 132}, {36, 3201000}, {37, 6144},  {38, 60 << 20},
-                                          {75, 9},       {76, 0},   {81, 233472},  {97, 232448}};
+  static const std::map<int, int> kValues{{13, 1980000},  {16, 132},    {36, 3201000}, {37, 6144},
+                                          {38, 60 << 20}, {81, 233472}, {97, 232448}};
+  if (attribute == 75 || attribute == 76) {
+    const int sm = setting("FAKE_CUDA_SM", 90);
+    *value = attribute == 75 ? sm / 10 : sm % 10;
+    return 0;
+  }
   const auto found = kValues.find(attribute);
   if (found == kValues.end() || device >= device_count()) return kInvalidValue;
   *value = found->second;
@@ -176,7 +187,10 @@ int synchronize() {
 }
 int do_nothing(void*) { return contexts.empty() ? kInvalidContext : 0; }
 
+pid_t initialised_by = 0;
+
 int pointer_attributes(unsigned count, const int* which, void** values, std::uint64_t pointer) {
+  if (initialised_by != getpid()) return kNotInitialised;
   const auto place = is_allocated(pointer) ? 1 : pointer >> 48;
   for (unsigned i = 0; i < count; ++i) {
     if (which[i] == 2) *static_cast<unsigned*>(values[i]) = place == 0 ? 0 : place == 4 ? 1 : 2;
@@ -198,11 +212,39 @@ int error_string(int, const char** text) {
 }
 int unsupported() { return kNotSupported; }
 
+int succeed() { return 0; }
+int make_handle(void** handle) {
+  *handle = &allocations;
+  return 0;
+}
+int end_capture(void*, void** graph) { return make_handle(graph); }
+int elapsed(float* milliseconds, void*, void*) {
+  constexpr int kIllegalAddress = 700;
+  static int timings = 0;
+  *milliseconds = 1;
+  return ++timings > setting("FAKE_CUDA_TIMINGS", 0) ? kIllegalAddress : 0;
+}
+const std::map<std::string, void*> kTiming{{"cuTensorMapEncodeTiled", reinterpret_cast<void*>(&succeed)},
+                                           {"cuStreamBeginCapture", reinterpret_cast<void*>(&succeed)},
+                                           {"cuStreamEndCapture", reinterpret_cast<void*>(&end_capture)},
+                                           {"cuGraphInstantiateWithFlags", reinterpret_cast<void*>(&make_handle)},
+                                           {"cuGraphLaunch", reinterpret_cast<void*>(&succeed)},
+                                           {"cuGraphDestroy", reinterpret_cast<void*>(&succeed)},
+                                           {"cuGraphExecDestroy", reinterpret_cast<void*>(&succeed)},
+                                           {"cuEventCreate", reinterpret_cast<void*>(&make_handle)},
+                                           {"cuEventRecord", reinterpret_cast<void*>(&succeed)},
+                                           {"cuEventSynchronize", reinterpret_cast<void*>(&succeed)},
+                                           {"cuEventElapsedTime", reinterpret_cast<void*>(&elapsed)},
+                                           {"cuEventDestroy", reinterpret_cast<void*>(&succeed)}};
+
 }  // namespace
 
 extern "C" {
 
-int cuInit(unsigned) { return setting("FAKE_CUDA_INIT", 0); }
+int cuInit(unsigned) {
+  initialised_by = getpid();
+  return setting("FAKE_CUDA_INIT", 0);
+}
 int cuDriverGetVersion(int* version) {
   *version = setting("FAKE_CUDA_VERSION", 13000);
   return 0;
@@ -242,6 +284,10 @@ int cuGetProcAddress_v2(const char* name, void** function, int version, std::uin
       {"cuStreamSynchronize", reinterpret_cast<void*>(&do_nothing)},
       {"cuGetErrorName", reinterpret_cast<void*>(&error_name)},
       {"cuGetErrorString", reinterpret_cast<void*>(&error_string)}};
+  if (setting("FAKE_CUDA_TIMINGS", 0) != 0 && kTiming.contains(name)) {
+    *function = kTiming.at(name);
+    return 0;
+  }
   const auto found = kFunctions.find(name);
   *function = found == kFunctions.end() ? reinterpret_cast<void*>(&unsupported) : found->second;
   return 0;

@@ -37,6 +37,21 @@ TEST_F(NvrtcVersionDeathTest, one_that_is_too_old_is_refused_with_its_version) {
               "^found: none[|]no NVRTC 12.0 or newer [^\n]*its version is 11.8, heed needs 12.0 or newer");
 }
 
+TEST_F(NvrtcVersionDeathTest, one_that_is_named_may_be_newer_than_the_driver) {
+  const Environment driver("FAKE_CUDA_VERSION", "12040"), version("FAKE_NVRTC_VERSION", "13.1");
+  EXPECT_EXIT(print_found(), ::testing::ExitedWithCode(0), "^found: 13.1[|]\n");
+}
+
+// Where there is one of CUDA 13, too, and it comes first: on the loader's path, or in the same folder.
+TEST_F(NvrtcVersionDeathTest, one_whose_kernels_the_driver_does_not_load_is_passed_over) {
+  const TemporaryFolder root;
+  fs::create_directories(root.path() / "lib64");
+  fs::create_symlink(HEED_FAKE_NVRTC, root.path() / "lib64" / "libnvrtc.so.12");
+  const Environment unnamed("HEED_NVRTC_PATH", ""), home("CUDA_HOME", root.path().string());
+  const Environment driver("FAKE_CUDA_VERSION", "12080"), version("FAKE_NVRTC_VERSION", "12.8");
+  EXPECT_EXIT(print_found(), ::testing::ExitedWithCode(0), "found: 12[.]");
+}
+
 TEST(NvrtcFailure, out_of_memory_is_told_from_a_kernel_that_does_not_compile) {
   const Environment version("FAKE_NVRTC_VERSION", "13.0");
   const auto nvrtc = Nvrtc::open(HEED_FAKE_NVRTC);
