@@ -12,10 +12,23 @@ write_basic_package_version_file(heedConfigVersion.cmake COMPATIBILITY SameMinor
 install(FILES ${PROJECT_BINARY_DIR}/heedConfig.cmake ${PROJECT_BINARY_DIR}/heedConfigVersion.cmake
         DESTINATION ${heed_cmake_dir})
 
-# heed.pc finds its prefix from where it lies, so the installed tree can be moved.
+# heed.pc finds its prefix from where it lies, so the installed tree can be moved; not so where a folder is absolute.
 set(heed_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-file(RELATIVE_PATH heed_pc_to_prefix /${heed_pc_dir} /)
-string(REGEX REPLACE "/$" "" heed_pc_to_prefix "${heed_pc_to_prefix}")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(heed_pc_prefix "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH heed_pc_to_prefix /${heed_pc_dir} /)
+  string(REGEX REPLACE "/$" "" heed_pc_to_prefix "${heed_pc_to_prefix}")
+  set(heed_pc_prefix "\${pcfiledir}/${heed_pc_to_prefix}")
+endif()
+foreach(folder IN ITEMS LIBDIR INCLUDEDIR)
+  string(TOLOWER heed_pc_${folder} variable)
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${folder}}")
+    set(${variable} "${CMAKE_INSTALL_${folder}}")
+  else()
+    set(${variable} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+  endif()
+endforeach()
 configure_file(cmake/heed.pc.in heed.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/heed.pc DESTINATION ${heed_pc_dir})
 

@@ -3,6 +3,7 @@
 #include "core/float_bits.hpp"
 #include "core/sequences.hpp"
 #include "verify/fill_rows.hpp"
+#include "verify/operand_shape.hpp"
 
 #include <heed/executor.hpp>
 
@@ -41,7 +42,7 @@ Buffers::Buffers(const Case& c, Executor* executor) : case_(c) {
 
 OutputView Buffers::view_of(GuardedBuffer& buffer, const Shape& shape, std::int64_t first_element) {
   OutputView view;
-  view.data = static_cast<std::byte*>(buffer.data()) + first_element * bits(buffer.type()) / 8;
+  view.data = static_cast<std::byte*>(buffer.data()) + (first_element + shape.first) * bits(buffer.type()) / 8;
   view.type = buffer.type();
   view.rank = static_cast<int>(shape.sizes.size());
   std::copy(shape.sizes.begin(), shape.sizes.end(), view.sizes.begin());
@@ -83,6 +84,8 @@ void Buffers::make_sequences() {
     if (!c.kv_eff_lens.empty()) args().seqlen_k = add_indices("seqlen_k", c.kv_eff_lens);
     return;
   }
+  start_q_[0] = c.q_around.before;
+  start_k_[0] = c.k_around.before;
   for (std::int64_t e = 0; e < c.b; ++e) {
     const auto i = static_cast<std::size_t>(e);
     start_q_[i + 1] = start_q_[i] + c.physical_q(e);
@@ -113,54 +116,11 @@ void Buffers::make_dropout() {
 
 // ---- q, k, v, o ----
 
-Shape Buffers::operand_shape(Operand which) const {
-  const Case& c = case_;
-  const Operand shape = shape_of(which);
-  const bool of_q = shape == Operand::q || shape == Operand::o, gradient = which >= Operand::dq;
-  const std::int64_t rows = c.group() ? (of_q ? c.total_q() : c.total_k()) : (of_q ? c.s_q[0] : c.s_k[0]);
-  const std::int64_t heads = of_q ? c.h : c.h_k, dim = shape == Operand::q || shape == Operand::k ? c.d : c.d_v;
-  Layout layout = shape == Operand::q   ? c.q_layout
-                  : shape == Operand::k ? c.k_layout
-                  : shape == Operand::v ? c.v_layout
-                                        : c.o_layout;
-  if (which == Operand::d_o) layout = c.d_o_layout.value_or(layout);
-  if (gradient) layout = c.grad_layout.value_or(layout);
-  // How many tensors lie side by side between one sequence step and the next.
-  const bool packs = shape != Operand::o && !(gradient && c.grad_layout);
-  const std::int64_t packed = !packs                                            ? 1
-                              : c.packing == Packing::qkv                       ? 3
-                              : c.packing == Packing::kv && shape != Operand::q ? 2
-                                                                                : 1;
-  const std::int64_t pitch = dim + c.row_gap, column = rows + c.row_gap;
-  Strides steps;
-  if (which == Operand::v && c.v_column_major) {
-    steps = layout == Layout::bhsd ? Strides{heads * dim * column, 1, dim * column, column}
-                                   : Strides{heads * dim * column, 1, column, heads * column};
-  } else if (layout == Layout::bhsd && packed == 1) {
-    steps = {heads * rows * pitch, pitch, rows * pitch, 1};
-  } else {
-    steps = {rows * packed * heads * pitch, packed * heads * pitch, pitch, 1};
-  }
-  for (const ZeroStride& zero : c.zero_strides) {
-    using enum ZeroStride::Tensor;
-    const bool operand = zero.tensor <= v || zero.tensor == d_o;
-    const Operand its = zero.tensor == q   ? Operand::q
-                        : zero.tensor == k ? Operand::k
-                        : zero.tensor == v ? Operand::v
-                                           : Operand::d_o;
-    if (!operand || which != its) continue;
-    (zero.dim == 'b' ? steps.batch : zero.dim == 's' ? steps.sequence : steps.head) = 0;
-  }
-  if (c.group()) return {{rows, heads, dim}, {steps.sequence, steps.head, steps.dim}};
-  return {{c.b, rows, heads, dim}, {steps.batch, steps.sequence, steps.head, steps.dim}};
-}
-
 void Buffers::make_operands(Executor& executor) {
   const Case& c = case_;
-  Shape q = operand_shape(Operand::q), k = operand_shape(Operand::k), v = operand_shape(Operand::v);
-  // From one packed tensor to the next; where there are no elements all of them begin where the memory does.
-  const std::int64_t next_q = q.span() == 0 ? 0 : c.h * (c.d + c.row_gap);
-  const std::int64_t next_k = k.span() == 0 ? 0 : c.h_k * (c.d + c.row_gap);
+  const Shape q = operand_shape(c, Operand::q), k = operand_shape(c, Operand::k), v = operand_shape(c, Operand::v);
+  // Where there are no elements all of them begin where the memory does.
+  const std::int64_t next_q = packed_step(c, Operand::q), next_k = packed_step(c, Operand::k);
   const auto absurd = [&](Shape shape) {
     if (c.absurd_strides) shape.make_absurd();
     return shape;

@@ -53,6 +53,7 @@ class Buffers {
 
  private:
   OutputView add(std::string_view name, DataType type, const Shape& shape);
+  /// `first_element`: where the lowest element is.
   static OutputView view_of(GuardedBuffer& buffer, const Shape& shape, std::int64_t first_element);
 
   void make_operands(Executor& executor);
@@ -67,7 +68,6 @@ class Buffers {
   void make_sequences();
   void make_dropout();
 
-  Shape operand_shape(Operand which) const;
   Shape lse_shape() const;
   OutputView add_indices(std::string_view name, const std::vector<std::int64_t>& values);
 

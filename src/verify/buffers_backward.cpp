@@ -4,6 +4,7 @@
 #include "core/sequences.hpp"
 #include "verify/buffers.hpp"
 #include "verify/fill_rows.hpp"
+#include "verify/operand_shape.hpp"
 
 #include <heed/executor.hpp>
 
@@ -33,7 +34,7 @@ void Buffers::make_incoming_gradients(Executor& executor) {
     if (c.absurd_strides) shape.make_absurd();
     return shape;
   };
-  const Shape d_o = operand_shape(Operand::d_o);
+  const Shape d_o = operand_shape(c, Operand::d_o);
   backward_.d_o = add("d_o", c.o_type(), d_o);
   fill_rows(data, &Data::d_o_row,
             {backward_.d_o, c.b, c.h, c.d_v, start_q_, [&](std::int64_t e) { return c.logical_q(e); }}, executor);
@@ -55,10 +56,9 @@ void Buffers::make_incoming_gradients(Executor& executor) {
 /// nobody may write between them stays under guard.
 void Buffers::make_gradients() {
   const Case& c = case_;
-  const Shape q = operand_shape(Operand::dq), k = operand_shape(Operand::dk), v = operand_shape(Operand::dv);
-  const std::int64_t next_q = q.span() == 0 ? 0 : c.h * (c.d + c.row_gap);
-  const std::int64_t next_k = k.span() == 0 ? 0 : c.h_k * (c.d + c.row_gap);
-  const Packing packing = c.grad_layout ? Packing::none : c.packing;
+  const Shape q = operand_shape(c, Operand::dq), k = operand_shape(c, Operand::dk), v = operand_shape(c, Operand::dv);
+  const std::int64_t next_q = packed_step(c, Operand::dq), next_k = packed_step(c, Operand::dk);
+  const Packing packing = packing_of(c, Operand::dq);
   struct Place {
     GuardedBuffer* buffer;
     std::int64_t first;
@@ -86,7 +86,8 @@ void Buffers::make_gradients() {
         for (std::int64_t i = 0; i < (of_q ? c.logical_q(b) : c.logical_k(b)); ++i) {
           const std::int64_t row = (of_q ? start_q_ : start_k_)[static_cast<std::size_t>(b)] + i;
           for (std::int64_t e = 0; e < dim; ++e)
-            place.buffer->allow(place.first + b * steps.batch + row * steps.sequence + h * steps.head + e);
+            place.buffer->allow(place.first + shape.first + b * steps.batch + row * steps.sequence + h * steps.head +
+                                e);
         }
     Shape told = shape;
     if (c.absurd_strides) told.make_absurd();

@@ -5,6 +5,7 @@
 #include "core/sequences.hpp"
 #include "verify/buffers.hpp"
 #include "verify/data.hpp"
+#include "verify/operand_shape.hpp"
 #include "verify/random.hpp"
 
 #include <algorithm>
@@ -25,8 +26,9 @@ struct ScoreTensor {
 
 ScoreTensor score_tensor(const Case& c, Broadcast own, std::int64_t queries, std::int64_t keys,
                          std::optional<ZeroStride::Tensor> tensor) {
-  ScoreTensor result{Shape::dense({own.batch ? c.b : 1, own.head ? c.h : 1, own.query ? queries : 1, keys}, c.row_gap),
-                     own};
+  ScoreTensor result{
+      Shape::dense({own.batch ? c.b : 1, own.head ? c.h : 1, own.query ? queries : 1, own.key ? keys : 1}, c.row_gap),
+      own};
   constexpr std::string_view kDims = "bhqk";
   for (const ZeroStride& zero : c.zero_strides) {
     if (zero.tensor != tensor) continue;
@@ -102,7 +104,7 @@ std::vector<std::byte> all_bytes(const std::map<std::string, GuardedBuffer, std:
 
 void Buffers::make_bias_and_masks() {
   const Case& c = case_;
-  const std::int64_t s_q = c.bound_q(), s_k = c.bound_k();
+  const std::int64_t s_q = c.table_q(), s_k = c.table_k();
   if (c.bias) {
     const ScoreTensor tensor = score_tensor(c, c.bias->shape, s_q, s_k, ZeroStride::Tensor::bias);
     const OutputView view = add("bias", c.bias->type, tensor.shape);
@@ -160,12 +162,12 @@ Shape Buffers::lse_shape() const {
 
 void Buffers::make_outputs() {
   const Case& c = case_;
-  const Shape o = operand_shape(Operand::o), lse = lse_shape();
+  const Shape o = operand_shape(c, Operand::o), lse = lse_shape();
   args().o = add("o", c.o_type(), o);
   if (c.lse || c.backward()) args().lse = add("lse", DataType::f32, lse);
   if (c.randval)
     args().dropout.randval =
-        add("randval", DataType::u16, Shape::dense({c.b, c.h, c.bound_q(), c.bound_k()}, c.row_gap));
+        add("randval", DataType::u16, Shape::dense({c.b, c.h, c.table_q(), c.table_k()}, c.row_gap));
   if (!c.backward()) allow_outputs();
   if (!c.absurd_strides) return;
   for (const auto& [name, shape, view] : {std::tuple{"o", o, &args().o}, std::tuple{"lse", lse, &args().lse}}) {
@@ -183,6 +185,7 @@ void Buffers::allow_outputs() {
   GuardedBuffer* const lse_buffer = c.lse ? &outputs_["lse"] : nullptr;
   GuardedBuffer* const randval_buffer = c.randval ? &outputs_["randval"] : nullptr;
   const Strides o_steps = core::strides_of(args().o);
+  const std::int64_t o_first = operand_shape(c, Operand::o).first;
   const core::LseStrides lse_steps = core::lse_strides(args().lse);
   const core::ScoreStrides randval_steps = core::broadcast_strides(args().dropout.randval);
   for (std::int64_t b = 0; b < c.b; ++b)
@@ -190,7 +193,7 @@ void Buffers::allow_outputs() {
       for (std::int64_t i = 0; i < c.logical_q(b); ++i) {
         const std::int64_t row = start_q_[static_cast<std::size_t>(b)] + i;
         for (std::int64_t e = 0; e < c.d_v; ++e)
-          o_buffer.allow(b * o_steps.batch + row * o_steps.sequence + h * o_steps.head + e * o_steps.dim);
+          o_buffer.allow(o_first + b * o_steps.batch + row * o_steps.sequence + h * o_steps.head + e * o_steps.dim);
         if (lse_buffer != nullptr) lse_buffer->allow(b * lse_steps.batch + h * lse_steps.head + row * lse_steps.row);
         if (randval_buffer == nullptr) continue;
         for (std::int64_t j = 0; j < c.logical_k(b); ++j) randval_buffer->allow(randval_steps.at(b, h, i, j));

@@ -40,6 +40,12 @@ void check_bound(std::string_view what, std::int64_t told, bool group, std::int6
                         what, told, longest, rows);
 }
 
+void check_group_only(std::string_view what, std::int64_t first, std::int64_t second, bool group) {
+  if (first < 0 || second < 0) throw core::invalid("{} = {},{}: both are 0 or more.", what, first, second);
+  if (!group && (first != 0 || second != 0))
+    throw core::invalid("{} = {},{}: for group mode, where sequences lie in longer tensors.", what, first, second);
+}
+
 void check_fits(std::string_view what, const std::vector<std::int64_t>& logical, std::string_view physical_name,
                 const std::vector<std::int64_t>& physical) {
   for (std::size_t i = 0; i < logical.size(); ++i) {
@@ -76,8 +82,8 @@ std::int64_t Case::bound_q(Memory memory) const {
 std::int64_t Case::bound_k(Memory memory) const {
   return told_k() != 0 ? told_k() : group() && memory == Memory::gpu ? total_k() : longest_k();
 }
-std::int64_t Case::total_q() const { return sum(s_qpad.empty() ? s_q : s_qpad); }
-std::int64_t Case::total_k() const { return sum(s_kpad.empty() ? s_k : s_kpad); }
+std::int64_t Case::total_q() const { return q_around.before + sum(s_qpad.empty() ? s_q : s_qpad) + q_around.behind; }
+std::int64_t Case::total_k() const { return k_around.before + sum(s_kpad.empty() ? s_k : s_kpad) + k_around.behind; }
 
 void Case::check() const {
   for (const auto& [what, size] : {std::pair{"b", b}, std::pair{"h", h}, std::pair{"h_k", h_k}})
@@ -92,6 +98,9 @@ void Case::check() const {
   if (!s_kpad.empty()) check_fits("s_k", s_k, "s_kpad", s_kpad);
   check_bound("max_s_q", max_s_q, group(), longest_q(), total_q());
   check_bound("max_s_k", max_s_k, group(), longest_k(), total_k());
+  check_group_only("q_around", q_around.before, q_around.behind, group());
+  check_group_only("k_around", k_around.before, k_around.behind, group());
+  check_group_only("table_more", table_more_q, table_more_k, group());
   check_fits("q_eff_lens", q_eff_lens, "s", s_q);
   check_fits("kv_eff_lens", kv_eff_lens, "s_k", s_k);
 
@@ -106,6 +115,12 @@ void Case::check() const {
   for (const ZeroStride& zero : zero_strides)
     if (packing != Packing::none && zero.tensor <= ZeroStride::Tensor::v)
       throw core::invalid("zero_strides: a packed tensor has a place for each of its elements.");
+  for (const Reversed& each : reversed) {
+    if (each.tensor == Operand::v && each.dim == 's' && v_column_major)
+      throw core::invalid("reversed=v.s: of a v by columns the stride of the sequence is 1.");
+    if (!backward() && each.tensor > Operand::o)
+      throw core::invalid("reversed={}.{}: a tensor of the backward pass.", name(each.tensor), each.dim);
+  }
   if (packing != Packing::none && d != d_v)
     throw core::invalid("d = {} and d_v = {}: tensors packed into one have the same head dim.", d, d_v);
   if (packing == Packing::qkv) {
@@ -114,6 +129,7 @@ void Case::check() const {
       if (physical_q(e) != physical_k(e))
         throw core::invalid("s = {} and s_k = {}: layout=qkvpacked needs as many rows of q as of k.", physical_q(e),
                             physical_k(e));
+    if (q_around != k_around) throw core::invalid("q_around and k_around differ: layout=qkvpacked has rows of both.");
   }
 }
 

@@ -39,6 +39,7 @@ enum class SinkInit : std::uint8_t {
   none,
   large,   ///< whole numbers in [30, 60]
   normal,  ///< about as large as the logits
+  holes,   ///< the same, and every other head's is -inf: it has none
 };
 
 /// A tensor with a dimension of stride 0: every index of it reads the same memory.
@@ -47,6 +48,20 @@ struct ZeroStride {
   Tensor tensor = Tensor::k;
   char dim = 'b';  ///< b, s, h for q, k, v, d_o; b, h, q, k for bias and bool_mask
   friend bool operator==(const ZeroStride&, const ZeroStride&) = default;
+};
+
+/// A dimension that is stored backwards, by a negative stride.
+struct Reversed {
+  Operand tensor = Operand::q;
+  char dim = 'h';  ///< b, s or h
+  friend bool operator==(const Reversed&, const Reversed&) = default;
+};
+
+/// Rows of a packed tensor that belong to no sequence.
+struct Around {
+  std::int64_t before = 0;  ///< the first sequence
+  std::int64_t behind = 0;  ///< the last one
+  friend bool operator==(const Around&, const Around&) = default;
 };
 
 /// A call of forward or backward, described so that it can be built from nothing: the same Case makes the same bytes on
@@ -67,6 +82,9 @@ struct Case {
   /// Group mode, what is told of the longest sequence: kExactly, 0 for nothing, or a bound that may be larger.
   std::int64_t max_s_q = kExactly, max_s_k = kExactly;
   static constexpr std::int64_t kExactly = -1;
+  Around q_around = {}, k_around = {};  ///< group mode: of q, o and what lies as they do; of k and v
+  /// Group mode: bias, masks and randval have so many queries and keys more than any sequence.
+  std::int64_t table_more_q = 0, table_more_k = 0;
 
   // Types.
   DataType type = DataType::f16;
@@ -81,6 +99,7 @@ struct Case {
   std::int64_t align = 0;       ///< elements from a 64-byte boundary to the first element of every tensor
   bool absurd_strides = false;  ///< dimensions of size 1 have a huge stride
   std::vector<ZeroStride> zero_strides = {};
+  std::vector<Reversed> reversed = {};
   DataType index_type = DataType::i32;  ///< of seqstart and seqlen
 
   // What is computed.
@@ -129,9 +148,12 @@ struct Case {
   /// Group mode: ForwardArgs::max_s_q (max_s_k).
   std::int64_t told_q() const;
   std::int64_t told_k() const;
-  /// s_q (s_k) of the problem, and so of the bias, the masks and randval.
+  /// s_q (s_k) of the problem.
   std::int64_t bound_q(Memory memory = Memory::host) const;
   std::int64_t bound_k(Memory memory = Memory::host) const;
+  /// Queries (keys) of the bias, the masks and randval.
+  std::int64_t table_q() const { return bound_q() + table_more_q; }
+  std::int64_t table_k() const { return bound_k() + table_more_k; }
   /// Rows of the packed tensors in group mode.
   std::int64_t total_q() const;
   std::int64_t total_k() const;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 namespace heed::verify {
 namespace {
@@ -72,6 +73,13 @@ std::vector<std::int64_t> read_effective(const ArgReader& in, const Case& c, con
   return list;
 }
 
+/// Two numbers of a sequence's surroundings; one is the second, too.
+std::pair<std::int64_t, std::int64_t> read_two(const ArgReader& in, const std::string& key) {
+  const auto list = in.list(key, 0);
+  if (list.empty() || list.size() > 2) throw in.bad(key, "takes two numbers, for example 3,5, or one for both.");
+  return {list.front(), list.back()};
+}
+
 void read_sizes(const ArgReader& in, Case& c) {
   c.mode =
       in.choice<Mode>("mode", {{"0", Mode::batch}, {"1", Mode::group}, {"batch", Mode::batch}, {"group", Mode::group}});
@@ -88,6 +96,11 @@ void read_sizes(const ArgReader& in, Case& c) {
   c.kv_eff_lens = read_effective(in, c, "kv_eff_lens");
   c.max_s_q = in.integer("max_s_q", Case::kExactly);
   c.max_s_k = in.integer("max_s_k", Case::kExactly);
+  const auto [q_before, q_behind] = read_two(in, "q_around");
+  const auto [k_before, k_behind] = read_two(in, "k_around");
+  c.q_around = {q_before, q_behind};
+  c.k_around = {k_before, k_behind};
+  std::tie(c.table_more_q, c.table_more_k) = read_two(in, "table_more");
 }
 
 DataType read_type(const ArgReader& in, const std::string& key) {
@@ -134,6 +147,11 @@ void read_memory(const ArgReader& in, Case& c) {
                  "tensor.dimension, several with commas: q, k, v, d_o have b, s, h; bias and bool_mask have b, "
                  "h, q, k (for example k.b,bias.h).");
   c.zero_strides = *zero_strides;
+  const auto reversed = parse_reversed(in.text("reversed"));
+  if (!reversed)
+    throw in.bad("reversed",
+                 "tensor.dimension, several with commas: q, k, v, o, d_o, dq, dk, dv have b, s, h (for example q.h).");
+  c.reversed = *reversed;
   c.squeeze = in.boolean("squeeze");
 }
 
@@ -142,7 +160,9 @@ Alibi read_alibi(const ArgReader& in) {
 }
 
 constexpr std::string_view kShapes =
-    "n, e (1*1*s*s_k), e:1 (1*h*s*s_k), e:2 (b*h*s*s_k), e:<letters of bhq> or e:k (s_k)";
+    "n, e (1*1*s*s_k), e:1 (1*h*s*s_k), e:2 (b*h*s*s_k), e:<letters of bhq> or e:k (s_k), with -k behind them one "
+    "entry "
+    "for all keys";
 
 void read_bias(const ArgReader& in, Case& c) {
   const std::string& text = in.text("bias");
@@ -212,7 +232,8 @@ void read_meaning(const ArgReader& in, Case& c) {
   c.scale = in.number("scale_s");
   read_masks(in, c);
   read_bias(in, c);
-  c.sink = in.choice<SinkInit>("init_sink", {{"0", SinkInit::none}, {"1", SinkInit::large}, {"2", SinkInit::normal}});
+  c.sink = in.choice<SinkInit>(
+      "init_sink", {{"0", SinkInit::none}, {"1", SinkInit::large}, {"2", SinkInit::normal}, {"3", SinkInit::holes}});
   c.soft_cap = in.number("logits_soft_cap");
   c.p_drop = in.number("p_drop");
   c.drop_seed = in.word("drop_seed");

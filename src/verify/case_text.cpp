@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -113,7 +114,8 @@ std::string broadcast_text(const Broadcast& shape) {
   if (shape == Broadcast{.head = true, .query = true}) return "e:1";
   if (shape == Broadcast{.batch = true, .head = true, .query = true}) return "e:2";
   if (shape == Broadcast{}) return "e:k";
-  return fmt::format("e:{}{}{}", shape.batch ? "b" : "", shape.head ? "h" : "", shape.query ? "q" : "");
+  return fmt::format("e:{}{}{}{}", shape.batch ? "b" : "", shape.head ? "h" : "", shape.query ? "q" : "",
+                     shape.key ? "" : "-k");
 }
 
 std::optional<Broadcast> parse_broadcast(std::string_view text) {
@@ -122,9 +124,14 @@ std::optional<Broadcast> parse_broadcast(std::string_view text) {
   if (text == "e:2") return Broadcast{.batch = true, .head = true, .query = true};
   if (text == "e:k") return Broadcast{};
   Broadcast shape;
-  if (!text.starts_with("e:") ||
-      !read_letters(text.substr(2), {{'b', &shape.batch}, {'h', &shape.head}, {'q', &shape.query}}))
-    return std::nullopt;
+  if (!text.starts_with("e:")) return std::nullopt;
+  text.remove_prefix(2);
+  if (text.ends_with("-k")) {
+    shape.key = false;
+    text.remove_suffix(2);
+    if (text.empty()) return shape;
+  }
+  if (!read_letters(text, {{'b', &shape.batch}, {'h', &shape.head}, {'q', &shape.query}})) return std::nullopt;
   return shape;
 }
 
@@ -151,6 +158,29 @@ std::string zero_strides_text(const std::vector<ZeroStride>& list) {
     text += fmt::format("{}{}.{}", text.empty() ? "" : ",", kTensors[static_cast<std::size_t>(each.tensor)].second,
                         each.dim);
   return text;
+}
+
+std::string reversed_text(const std::vector<Reversed>& list) {
+  std::string text;
+  for (const Reversed& each : list)
+    text += fmt::format("{}{}.{}", text.empty() ? "" : ",", heed::name(each.tensor), each.dim);
+  return text;
+}
+
+std::optional<std::vector<Reversed>> parse_reversed(std::string_view text) {
+  constexpr std::array kOperands{Operand::q,   Operand::k,  Operand::v,  Operand::o,
+                                 Operand::d_o, Operand::dq, Operand::dk, Operand::dv};
+  std::vector<Reversed> list;
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t dot = part.find('.');
+    const auto its = std::find_if(kOperands.begin(), kOperands.end(),
+                                  [&](Operand each) { return heed::name(each) == part.substr(0, dot); });
+    if (dot == part.npos || its == kOperands.end() || part.size() != dot + 2 ||
+        std::string_view("bsh").find(part.back()) == std::string_view::npos)
+      return std::nullopt;
+    list.push_back({*its, part.back()});
+  }
+  return list;
 }
 
 std::optional<std::vector<ZeroStride>> parse_zero_strides(std::string_view text) {

@@ -16,7 +16,8 @@ std::string distribution_names();
 /// "fp32", "fp16", "bf16".
 std::string_view precision_name(DataType type);
 
-/// Shapes of bias and boolean mask: "e", "e:1", "e:2", "e:<letters of b, h, q>", "e:k" (keys only).
+/// Shapes of bias and boolean mask: "e", "e:1", "e:2", "e:<letters of b, h, q>", "e:k" (keys only); with "-k" behind
+/// the letters, if any, the key dimension has size 1.
 std::string broadcast_text(const Broadcast& shape);
 std::optional<Broadcast> parse_broadcast(std::string_view text);
 
@@ -27,6 +28,10 @@ std::optional<BlockMaskSpec> parse_block_mask(std::string_view text);
 /// "k.b,bias.q".
 std::string zero_strides_text(const std::vector<ZeroStride>& list);
 std::optional<std::vector<ZeroStride>> parse_zero_strides(std::string_view text);
+
+/// "q.h,dk.s".
+std::string reversed_text(const std::vector<Reversed>& list);
+std::optional<std::vector<Reversed>> parse_reversed(std::string_view text);
 
 std::string list_text(const std::vector<std::int64_t>& list);
 std::optional<std::vector<std::int64_t>> parse_list(std::string_view text);

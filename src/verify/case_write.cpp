@@ -17,6 +17,10 @@ std::string padding_text(const std::vector<std::int64_t>& lengths) {
   return lengths.empty() ? "-1" : list_text(lengths);
 }
 
+std::string two_text(std::int64_t first, std::int64_t second) {
+  return first == second ? fmt::format("{}", first) : fmt::format("{},{}", first, second);
+}
+
 std::string_view layout_text(Layout layout) { return layout == Layout::bhsd ? "bhsd" : "bshd"; }
 
 std::string_view layout_text(const Case& c) {
@@ -48,6 +52,9 @@ Pairs all_args(const Case& c) {
   add("kv_eff_lens", list_text(c.kv_eff_lens));
   add("max_s_q", c.max_s_q);
   add("max_s_k", c.max_s_k);
+  add("q_around", two_text(c.q_around.before, c.q_around.behind));
+  add("k_around", two_text(c.k_around.before, c.k_around.behind));
+  add("table_more", two_text(c.table_more_q, c.table_more_k));
   add("d", c.d);
   add("d_v", c.d_v == c.d ? -1 : c.d_v);
 
@@ -90,6 +97,7 @@ Pairs all_args(const Case& c) {
   add("align", c.align);
   add_flag("absurd_strides", c.absurd_strides);
   add("zero_strides", zero_strides_text(c.zero_strides));
+  add("reversed", reversed_text(c.reversed));
   add_flag("squeeze", c.squeeze);
   add("index_prec", name(c.index_type));
 

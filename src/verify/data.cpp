@@ -186,6 +186,7 @@ float Data::slope(std::int64_t b, std::int64_t h) const {
 
 float Data::sink(std::int64_t h) const {
   const std::uint64_t key = key_of(case_, kSink, 0, h, 0);
+  if (case_.sink == SinkInit::holes && h % 2 == 0) return -INFINITY;
   return case_.sink == SinkInit::large ? static_cast<float>(30 + key % 31) : 2 * normal(key);
 }
 

@@ -64,8 +64,8 @@ Verdict judge(const Buffers& buffers, const JudgeOptions& options = {});
 /// judge() of a backward case. An element of a gradient may be off by 3 x the largest error of the plain computation
 /// (oracle::plain_backward) + u x the largest element, both over rows that sum up about as many terms, + what
 /// roundings of logits and weights can do to this element (oracle/measure.hpp). Where all rows would cost more than the
-/// budget, a choice of the rows of dq and of dk and dv is compared, and none of dbias, dslopes and dsink, which sum up
-/// all rows: Verdict::not_compared names them.
+/// budget, a choice of the rows of dq and of dk and dv is compared, of a dbias that no two queries share likewise, and
+/// dsink; dslopes and any other dbias, which sum up all pairs, are not: Verdict::not_compared names them.
 Verdict judge_backward(const Buffers& buffers, const JudgeOptions& options);
 
 }  // namespace heed::verify

@@ -70,7 +70,8 @@ class BackwardJudge {
         case_(buffers.get_case()),
         args_(buffers.backward_args()),
         queries_(case_, options.budget / kCostOfGradients, RowChoice::Side::queries),
-        keys_(case_, options.budget / kCostOfGradients, RowChoice::Side::keys) {
+        keys_(case_, options.budget / kCostOfGradients, RowChoice::Side::keys),
+        own_bias_rows_(args_.dbias.given() && oracle::bias_rows_are_own(Problem::of(args_), args_.dbias)) {
     const auto compute_them = [&] { return compute(options.executor); };
     references_ = options.references == nullptr
                       ? compute_them()
@@ -79,9 +80,9 @@ class BackwardJudge {
 
   Verdict verdict() {
     judge_operands();
-    if (args_.dbias.given()) queries_.all() ? judge_bias() : leave_out("dbias");
+    if (args_.dbias.given()) queries_.all() || own_bias_rows_ ? judge_bias() : leave_out("dbias");
     if (args_.dslopes.given()) queries_.all() ? judge_slopes() : leave_out("dslopes");
-    if (args_.dsink.given()) queries_.all() ? judge_sink() : leave_out("dsink");
+    if (args_.dsink.given()) judge_sink();
     for (const std::string& change : buffers_.check_guards()) comparison_.complain(change);
     comparison_.finish();
     result_.rows_total = queries_.total() + keys_.total();
@@ -95,7 +96,9 @@ class BackwardJudge {
         .keys = [this](std::int64_t b, std::int64_t g, std::int64_t j) { return keys_.chosen(b, g, j); },
         .executor = executor};
     BackwardArgs args = args_;
-    if (!queries_.all()) args.dbias = args.dslopes = args.dsink = {};
+    // A sink's takes no key, and so all rows at little cost.
+    if (!queries_.all()) args.dslopes = {};
+    if (!queries_.all() && !own_bias_rows_) args.dbias = {};
     auto result = std::make_shared<References>();
     const std::array<std::pair<OutputView*, Reference*>, 6> outputs{{{&args.dq, &result->dq},
                                                                      {&args.dk, &result->dk},
@@ -189,7 +192,7 @@ class BackwardJudge {
           if (queries_.chosen(b, h, i)) add(dq, args_.dq, case_.h, h, sequence.q_row, i, case_.s_q[0], bounds.count(i));
         }
       const std::vector<std::int64_t> seen = queries_that_see(bounds, sequence);
-      for (std::int64_t g = 0; g < (case_.h == 0 ? 0 : case_.h_k); ++g)
+      for (std::int64_t g = 0; g < case_.h_k; ++g)
         for (std::int64_t j = 0; j < sequence.s_k; ++j) {
           if (!keys_.chosen(b, g, j)) continue;
           const std::int64_t terms = seen[static_cast<std::size_t>(j)] * group;
@@ -232,7 +235,8 @@ class BackwardJudge {
     for (std::int64_t b = 0; b < sizes[0]; ++b)
       for (std::int64_t h = 0; h < sizes[1]; ++h)
         for (std::int64_t i = 0; i < sizes[2]; ++i, reference += sizes[3])
-          rows.push_back({{b, h, i, 0}, steps.at(b, h, i, 0), reference, 1});
+          if (queries_.all() || i >= case_.logical_q(b) || queries_.chosen(b, h, i))
+            rows.push_back({{b, h, i, 0}, steps.at(b, h, i, 0), reference, 1});
     judge_rows("dbias", view, references_->dbias, rows, sizes[3]);
   }
 
@@ -321,6 +325,7 @@ class BackwardJudge {
   const Case& case_;
   const BackwardArgs& args_;
   RowChoice queries_, keys_;
+  bool own_bias_rows_;  ///< every row of dbias is of one query: it is judged with that
   std::shared_ptr<const References> references_;
   static constexpr double kMostLse = 1000;
   double largest_lse_ = 0;  ///< of |LSE|, or of what is as good

@@ -75,7 +75,10 @@ class Chooser {
     c_.b = chance(0.01) ? 0 : one_of<std::int64_t>({1, 1, 1, 2, 2, 3, 5});
     c_.h_k = one_of<std::int64_t>({1, 1, 2, 3});
     c_.h = c_.h_k * (chance(0.5) ? 1 : one_of<std::int64_t>({2, 3, 4, 5, 7, 8, 10, 16}));
-    if (chance(0.005)) c_.h = c_.h_k = 0;
+    if (chance(0.01)) {
+      c_.h = 0;
+      if (chance(0.5)) c_.h_k = 0;  // otherwise there are keys that nobody sees
+    }
     of_kind([&] {
       c_.d = head_dim();
       c_.d_v = chance(0.65) ? c_.d : head_dim();
@@ -91,12 +94,14 @@ class Chooser {
     }
     // Multiplications that the oracle may spend on it.
     const double size = random_->real();
-    // Of a backward problem the oracle computes everything several times over.
-    const double budget = (size < 0.85 ? 1.0e6 : size < 0.98 ? 6e6 : 4e7) * (c_.backward() ? 0.3 : 1.0);
+    // Of a backward problem the oracle computes everything several times over, and some are outside of any budget.
+    const double large = c_.backward() ? 0.99 : 0.98;
+    const double budget = (size < 0.85 ? 1.0e6 : size < large ? 6e6 : 4e7) * (c_.backward() ? 0.3 : 1.0);
     const auto cost = [&] {
       return static_cast<double>(c_.b * c_.h * s_q_ * s_k_) * static_cast<double>(c_.d + c_.d_v);
     };
-    while (cost() > budget) {
+    const bool outside = c_.backward() && choose_outside_the_budget();
+    while (!outside && cost() > budget) {
       const bool decoding = s_k_ > 500 && s_q_ < 10 && c_.d + c_.d_v <= 64 && !c_.backward();
       switch (random_->integer(0, decoding ? 2 : kinds_ > 0 ? 3 : 4)) {
         case 0:
@@ -126,6 +131,28 @@ class Chooser {
     if (chance(0.03)) s_k_ = 0;
   }
 
+  /// What the budget would always cut down: gradients that several tiles of queries and several long blocks of keys add
+  /// up together, and wide heads with more rows than a tile has. Few of them, with all else small.
+  bool choose_outside_the_budget() {
+    const bool many_tiles = chance(0.025), wide = c_.d > 128 && chance(0.1);
+    if (!many_tiles && !wide) return false;
+    c_.b = 1;
+    if (c_.h > 2) {
+      c_.h = one_of<std::int64_t>({1, 2, 2});
+      c_.h_k = chance(0.5) ? 1 : c_.h;
+    }
+    if (many_tiles) {
+      s_q_ = random_->integer(65, 200);
+      s_k_ = std::min(random_->integer(513, 1700), random_->integer(513, 1700));
+      c_.d = std::min<std::int64_t>(c_.d, 16);
+      c_.d_v = std::min<std::int64_t>(c_.d_v, 16);
+    } else {
+      s_q_ = random_->integer(65, 140);
+      s_k_ = random_->integer(65, 140);
+    }
+    return true;
+  }
+
   std::vector<std::int64_t> lengths_up_to(std::int64_t most) {
     std::vector<std::int64_t> list(static_cast<std::size_t>(c_.b));
     for (std::int64_t& each : list) each = chance(0.1) ? 0 : chance(0.4) ? most : random_->integer(0, most);
@@ -146,6 +173,9 @@ class Chooser {
       };
       if (chance(0.4)) c_.s_qpad = padded(c_.s_q);
       if (chance(0.4)) c_.s_kpad = padded(c_.s_k);
+      const auto around = [&] { return Around{random_->integer(0, 9), random_->integer(0, 9)}; };
+      if (chance(0.15)) c_.q_around = around();
+      if (chance(0.15)) c_.k_around = around();
       return;
     }
     if (of_kind([&] { return chance(0.2); })) c_.q_eff_lens = lengths_up_to(s_q_);
@@ -172,6 +202,7 @@ class Chooser {
         c_.h_k = c_.h;
         c_.s_k = c_.s_q;
         c_.s_kpad = c_.s_qpad;
+        c_.k_around = c_.q_around;
         c_.kv_eff_lens = c_.kv_eff_lens.empty() ? c_.kv_eff_lens : lengths_up_to(s_q_);
       }
     } else {
@@ -181,6 +212,17 @@ class Chooser {
     if (chance(0.25)) c_.row_gap = random_->integer(1, 20);
     if (chance(0.25)) c_.align = random_->integer(1, 15);
     c_.absurd_strides = chance(0.1);
+    if (chance(0.08)) choose_reversed();
+  }
+
+  void choose_reversed() {
+    const std::int64_t last = static_cast<std::int64_t>(c_.backward() ? Operand::dv : Operand::o);
+    do {
+      const Reversed each{static_cast<Operand>(random_->integer(0, last)), one_of({'b', 's', 'h', 'h'})};
+      const bool there = std::find(c_.reversed.begin(), c_.reversed.end(), each) != c_.reversed.end();
+      const bool column = each.tensor == Operand::v && each.dim == 's' && c_.v_column_major;
+      if (!there && !column) c_.reversed.push_back(each);
+    } while (chance(0.5));
   }
 
   void choose_zero_strides() {
@@ -192,7 +234,7 @@ class Chooser {
     if (tensor == k && chance(0.5) && !(dim == 's' && c_.v_column_major)) c_.zero_strides.push_back({v, dim});
   }
 
-  Broadcast shape() { return {.batch = chance(0.5), .head = chance(0.5), .query = chance(0.7)}; }
+  Broadcast shape() { return {.batch = chance(0.5), .head = chance(0.5), .query = chance(0.7), .key = !chance(0.08)}; }
 
   Mask random_mask() {
     const auto distance = [&](std::int64_t s) {
@@ -226,7 +268,7 @@ class Chooser {
                                     {.batch = chance(0.5), .head = chance(0.5), .query = true}};
     c_.squeeze = chance(0.5) && (c_.bias || c_.bool_mask || c_.block_mask);
     if (chance(0.15)) c_.alibi = chance(0.5) ? Alibi::per_head : Alibi::per_batch_and_head;
-    if (chance(0.15)) c_.sink = chance(0.3) ? SinkInit::large : SinkInit::normal;
+    if (chance(0.15)) c_.sink = one_of({SinkInit::large, SinkInit::normal, SinkInit::normal, SinkInit::holes});
     if (chance(0.15)) c_.soft_cap = one_of({0.5, 5.0, 30.0, 50.0});
     if (chance(0.15)) {
       c_.p_drop = one_of({1e-6, 0.1, 0.25, 0.5, 0.9, 0.99});
@@ -282,6 +324,7 @@ class Chooser {
     c_.s_k = {whole(s_k_)}, c_.d = whole(c_.d), c_.d_v = whole(c_.d_v);
     c_.row_gap = c_.align = 0;
     c_.v_column_major = c_.absurd_strides = false;
+    c_.reversed.clear();
   }
 
   /// Of the longest sequences: their lengths, a larger bound, or nothing. Where the lists lie in GPU memory and nothing
@@ -290,6 +333,7 @@ class Chooser {
     c_.drop_state = c_.p_drop > 0 && chance(0.4);
     if (!c_.group()) return;
     const bool bounds_show = c_.bias || c_.bool_mask || c_.block_mask || c_.randval;
+    if (bounds_show && chance(0.2)) c_.table_more_q = random_->integer(0, 9), c_.table_more_k = random_->integer(0, 70);
     const auto choose = [&](std::int64_t& told, std::int64_t longest, std::int64_t rows) {
       const double kind = random_->real();
       if (kind < 0.25 && !bounds_show)

@@ -18,6 +18,8 @@ void keep_one_sequence(Case& c, std::int64_t entry) {
   c.s_k = {s_k};
   c.s_qpad = c.s_kpad = c.q_eff_lens = c.kv_eff_lens = {};
   c.max_s_q = c.max_s_k = Case::kExactly;
+  c.q_around = c.k_around = {};
+  c.table_more_q = c.table_more_k = 0;
 }
 
 void drop_sequence(Case& c, std::size_t entry) {
@@ -49,6 +51,13 @@ std::vector<Change> simplifications(const Case& c) {
   add(c.max_s_q != Case::kExactly || c.max_s_k != Case::kExactly,
       [](Case& x) { x.max_s_q = x.max_s_k = Case::kExactly; });
 
+  add(c.q_around != Around{} || c.k_around != Around{}, [](Case& x) { x.q_around = x.k_around = {}; });
+  add(c.q_around != Around{} && c.k_around != Around{}, [](Case& x) { x.q_around = {}; });
+  add(c.q_around != Around{} && c.k_around != Around{}, [](Case& x) { x.k_around = {}; });
+  add(c.table_more_q != 0 || c.table_more_k != 0, [](Case& x) { x.table_more_q = x.table_more_k = 0; });
+  add(c.table_more_q != 0 && c.table_more_k != 0, [](Case& x) { x.table_more_q = 0; });
+  add(c.table_more_q != 0 && c.table_more_k != 0, [](Case& x) { x.table_more_k = 0; });
+
   // Gradients.
   add(c.d_lse, [](Case& x) { x.d_lse = false; });
   add(c.dbias.has_value(), [](Case& x) { x.dbias.reset(); });
@@ -66,10 +75,13 @@ std::vector<Change> simplifications(const Case& c) {
   add(c.drop_seed != 1 || c.drop_offset != 0, [](Case& x) { x.drop_seed = 1, x.drop_offset = 0; });
   add(c.bias.has_value(), [](Case& x) { x.bias.reset(), x.dbias.reset(), x.bias_inf = false; });
   add(c.bias_inf, [](Case& x) { x.bias_inf = false; });
+  add(c.bias && !c.bias->shape.key, [](Case& x) { x.bias->shape.key = true; });
+  add(c.bool_mask && !c.bool_mask->key, [](Case& x) { x.bool_mask->key = true; });
   add(c.bool_mask.has_value(), [](Case& x) { x.bool_mask.reset(); });
   add(c.block_mask.has_value(), [](Case& x) { x.block_mask.reset(); });
   add(c.alibi != Alibi::none, [](Case& x) { x.alibi = Alibi::none, x.dslopes = false; });
   add(c.sink != SinkInit::none, [](Case& x) { x.sink = SinkInit::none, x.dsink = false; });
+  add(c.sink == SinkInit::holes, [](Case& x) { x.sink = SinkInit::normal; });
   add(c.soft_cap != 0, [](Case& x) { x.soft_cap = 0; });
   add(c.scale != 0, [](Case& x) { x.scale = 0; });
   add(c.lse && !c.backward(), [](Case& x) { x.lse = false; });
@@ -84,6 +96,9 @@ std::vector<Change> simplifications(const Case& c) {
   add(c.packing != Packing::none, [](Case& x) { x.packing = Packing::none; });
   add(c.v_column_major, [](Case& x) { x.v_column_major = false; });
   add(!c.zero_strides.empty(), [](Case& x) { x.zero_strides.clear(); });
+  add(!c.reversed.empty(), [](Case& x) { x.reversed.clear(); });
+  add(c.reversed.size() > 1, [](Case& x) { x.reversed.pop_back(); });
+  add(c.reversed.size() > 1, [](Case& x) { x.reversed.erase(x.reversed.begin()); });
   add(c.row_gap != 0, [](Case& x) { x.row_gap = 0; });
   add(c.align != 0, [](Case& x) { x.align = 0; });
   add(c.absurd_strides, [](Case& x) { x.absurd_strides = false; });

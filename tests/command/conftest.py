@@ -55,6 +55,17 @@ def refused():
     return run
 
 
+@pytest.fixture
+def fake_gpu(tmp_path):
+    """The environment of a machine whose driver shows a Hopper GPU, and whose kernels compute nothing in a millisecond."""
+    fakes = pathlib.Path(HEED).resolve().parents[1] / "tests" / "fake_cuda"
+    nvrtc = fakes / "libheed_fake_nvrtc.so"
+    if not ((fakes / "libcuda.so.1").exists() and nvrtc.exists()):
+        pytest.skip("the tests are not built")
+    return {"LD_LIBRARY_PATH": str(fakes), "FAKE_CUDA_TIMINGS": "1000000", "HEED_NVRTC_PATH": str(nvrtc),
+            "FAKE_NVRTC_VERSION": "13.0", "FAKE_NVRTC_COMPILES": "1", "HEED_CACHE_DIR": str(tmp_path / "cache")}  # fmt: skip
+
+
 SMALL = ("-b=1", "-h=2", "-s=33", "-d=16", "-warmup=0", "-repeat=1")
 
 

@@ -66,10 +66,38 @@ def test_arguments_of_fwd_replace_those_of_the_rows(ok, tmp_path):
         (("cpu", "--filter=zzz"), "no row of 'cpu' matches"),
         (("cpu", "--rounds=0"), "--rounds"[1:]),
         (("cpu", "--quick=maybe"), "takes 0 or 1"),
+        (("host", "-rounds=3"), "-rounds : bench host does not take it"),
+        (("host", "-seconds=3"), "-seconds : bench host does not take it"),
+        (("host", "-filter=x"), "-filter : bench host does not take it"),
+        (("host", "-v=0"), "-v : bench host does not take it"),
+        (("host", "--quick"), "-quick : bench host does not take it"),
+        (("host", "-md=x.md"), "-md : bench host does not take it"),
+        (("host", "-op=bwd"), "-op : bench host does not take it"),
+        (("host", "-s=128"), "-s : bench host does not take it; it takes -engine, -algo and -json"),
+        (("host", "-kernel=x"), "-kernel : bench host does not take it"),
+        (("host", "-threads=1"), "-threads : bench host does not take it"),
+        (("host", "-engine=cpu"), "-engine=cpu : what is measured is a call on a GPU"),
     ],
 )
 def test_bad_usage(refused, arguments, text):
     assert text in refused(USAGE, "bench", *arguments)
+
+
+@pytest.mark.parametrize("words", [("batch", "--quick", "-md"), ("batch", "--quick", "-json"), ("host", "-json")])
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(refused, tmp_path, words):
+    path = tmp_path / "no such folder" / "report"
+    *others, key = words
+    assert f"'{path}' : cannot be written: No such file" in refused(USAGE, "bench", *others, f"{key}={path}")
+
+
+def test_the_cost_of_a_call_is_told_and_written(ok, fake_gpu, tmp_path):
+    path = tmp_path / "host.json"
+    text = ok("bench", "host", f"-json={path}", "-algo=stages:3", env=fake_gpu)
+    assert "forward()" in text and "Plan::run_on_stream()" in text
+    data = json.loads(path.read_text())
+    assert data["suite"] == "host" and "-algo=stages:3" in data["command"] and data["kernel"].startswith("cuda/")
+    assert [row["call"] for row in data["rows"]] == ["forward()", "Plan::run_on_stream()"]
+    assert all(0 < row["best_us"] <= row["median_us"] for row in data["rows"])
 
 
 def test_help_and_completion_know_every_suite(ok):

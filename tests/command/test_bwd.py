@@ -13,7 +13,7 @@ def test_the_result_is_one_line_with_sizes_figures_and_the_verdict(ok):
     first = ok("bwd", *SMALL, "-mask=b", "-prec=bf16", "-engine=cpu").splitlines()[0]
     assert re.fullmatch(
         r"\[bwd\|bf16\|batch\|bhsd\] b:1, h:2/2, s:33/33, d:16/16, scale:0\.25, bias:n, dbias:0, p_drop:0, "
-        r"deterministic:0, mask:b, v:r, " + FIGURES + ", valid:y",
+        r"deterministic:0, mask:b, v:r, workspace:\d+(\.\d)? [KM]iB, " + FIGURES + ", valid:y",
         first,
     ), first
 
@@ -36,8 +36,8 @@ def test_the_maximum_error_of_each_gradient_is_reported_with_its_place(ok, argum
     assert re.findall(r"(d\w+) \S+ at \([\d, ]+\), allowed", second) == gradients, second
 
 
-# Sums over all queries, of a problem too large for all of them to be checked.
-LARGE = ["-b=2", "-h=16", "-s=1024", "-d=64", "-bias=e:1", "-dbias=1", "-alibi=h", "-slope_grad=1", "-init_sink=1", "-sink_grad=1"]
+# Sums over all pairs, of a problem too large for all of them to be checked.
+LARGE = ["-b=2", "-h=16", "-s=1024", "-d=64", "-bias=e:1", "-dbias=1", "-alibi=h", "-slope_grad=1", "-init_sink=2", "-sink_grad=1"]
 
 
 @not_when_instrumented
@@ -45,13 +45,24 @@ def test_gradients_that_were_not_compared_are_named(ok, tmp_path):
     record = tmp_path / "record.json"
     text = ok("bwd", *LARGE, "-engine=cpu", "-json=1", f"-jsonfile={record}", "-repeat=1", "-warmup=0")
     first, second = text.splitlines()[:2]
-    assert first.endswith("valid:y, not_compared:dbias+dslopes+dsink"), first
-    assert re.search(r"; dbias, dslopes, dsink not compared, for sums take every row; \d+ of \d+ rows checked", second)
-    assert "-v=full checks all" in second and "dbias " not in re.findall(r"(d\w+) \S+ at", second)
+    assert first.endswith("valid:y, not_compared:dbias+dslopes"), first
+    assert re.search(r"; dbias, dslopes not compared, for sums take every row; \d+ of \d+ rows checked", second)
+    assert "-v=full checks all" in second and re.findall(r"(d\w+) \S+ at", second) == ["dq", "dk", "dv", "dsink"]
     written = json.loads(record.read_text())
-    assert written["not_compared"] == ["dbias", "dslopes", "dsink"] and "dbias_max_error" not in written
+    assert written["not_compared"] == ["dbias", "dslopes"] and "dbias_max_error" not in written
+    assert 0 < written["dsink_max_error"] <= written["dsink_tolerance"]
     small = ok("bwd", *SMALL, "-bias=e:1", "-dbias=1", "-engine=cpu", "-json=1", f"-jsonfile={record}")
     assert "not_compared" not in small and json.loads(record.read_text())["not_compared"] == []
+
+
+# Every row of such a bias is of one query, and judged where that query is.
+@not_when_instrumented
+def test_the_gradient_of_a_bias_that_nobody_shares_is_compared_by_rows(ok):
+    large = [each for each in LARGE if not each.startswith(("-bias=", "-alibi=", "-slope_grad="))]
+    first, second = ok("bwd", *large, "-bias=e:2", "-engine=cpu", "-repeat=1", "-warmup=0").splitlines()[:2]
+    assert first.endswith("valid:y"), first
+    assert re.findall(r"(d\w+) \S+ at", second) == ["dq", "dk", "dv", "dbias", "dsink"]
+    assert re.search(r"allowed \S+; \d+ of \d+ rows checked", second) and "not compared" not in second
 
 
 def test_a_wrong_element_is_found_and_the_line_that_repeats_it_printed(heed):

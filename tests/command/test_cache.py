@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import resource
+import signal
 import struct
+import subprocess
 
 import pytest
-from conftest import UNSUPPORTED, USAGE, VALID, not_when_instrumented
+from conftest import HEED, UNSUPPORTED, USAGE, VALID, not_when_instrumented
 
 
 def entry(kernel, arch="sm_90a", code=b"\x7fELF code", nvrtc=(13, 0)):
@@ -75,6 +78,34 @@ def test_clear_removes_kernels_and_leaves_other_files(ok, cache):
     (cache / "notes.txt").write_text("mine")
     assert ok("cache", "clear", env=where(cache)).startswith("removed 2 files, ")
     assert [each.name for each in cache.iterdir()] == ["notes.txt"]
+
+
+def test_clear_leaves_what_is_only_named_alike(ok, cache):
+    key = "0" * 64 + "-13.0.kernel"
+    others = ["my.kernel", "my.kernel.txt", "0-13.0.kernel", key + ".bak", key + ".lock.txt", key + ".abc.tmp", "x" + key,
+              key.replace("13.0", "13"), "g" * 64 + "-13.0.kernel"]  # fmt: skip
+    for name in others:
+        (cache / name).write_text("mine")
+    for name in (key, key + ".lock", key + ".aB3def.tmp"):
+        (cache / name).write_text("left by a process that was killed")
+    assert ok("cache", "clear", env=where(cache)).startswith("removed 5 files, ")
+    assert sorted(each.name for each in cache.iterdir()) == sorted(others)
+    assert ok("cache", "ls", env=where(cache)).startswith("0 kernels")
+
+
+def test_an_export_that_fails_leaves_the_pack_that_was_there(cache, tmp_path):
+    pack = tmp_path / "kernels.pack"
+    pack.write_bytes(b"the one before")
+
+    def few_bytes_in_a_file():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    done = subprocess.run([HEED, "cache", "export", str(pack)], env=where(cache), preexec_fn=few_bytes_in_a_file,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == USAGE and f"kernel pack {pack}: cannot be written" in done.stderr, done.stderr
+    assert pack.read_bytes() == b"the one before"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["cache", "kernels.pack"]
 
 
 def test_a_pack_carries_kernels_to_another_machine(ok, cache, tmp_path):

@@ -1,5 +1,6 @@
 """The bash completion: valid bash, and its answers are the command's own."""
 
+import re
 import shutil
 import subprocess
 
@@ -33,6 +34,11 @@ def test_the_script_is_valid_bash():
     assert subprocess.run([BASH, "-n", str(SCRIPT)]).returncode == 0
 
 
+def test_every_subcommand_is_completed():
+    listed = subprocess.run([HEED, "--help"], capture_output=True, text=True).stdout
+    assert set(re.findall(r"^  ([a-z]+)  +\S", listed, re.M)) <= set(complete("heed "))
+
+
 def test_subcommands():
     assert complete("heed f") == ["fwd", "fuzz"]
     assert complete("heed ex") == ["explain"]
@@ -44,6 +50,10 @@ def test_subcommands():
     ("heed fwd -s=4 -engine=c", ["cpu", "cuda"]),
     ("heed fwd -bias=e:", ["1", "2"]),
     ("heed bench fe", ["features"]),
+    ("heed bench ho", ["host"]),
+    ("heed b", ["bwd", "bench"]),
+    ("heed bwd -determ", ["-deterministic="]),
+    ("heed bench -op=", ["fwd", "bwd"]),
     ("heed kernels --na", ["--names"]),
     ("heed mask x", ["xt:", "xb:"]),
     ("heed cache ", ["ls", "clear", "prewarm", "export", "import"]),

@@ -112,3 +112,19 @@ def test_threads_follow_the_environment(ok):
 @pytest.mark.parametrize("subcommand", ["info", "kernels"])
 def test_no_colours_without_a_terminal(ok, subcommand):
     assert "\033" not in ok(subcommand)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (("--names",), "--resources --names : give one of them"),
+        (("--here",), "--resources --here : "),
+        (("--engine=cpu",), "-engine=cpu : --resources compiles CUDA kernels"),
+    ],
+)
+def test_resources_take_no_options_of_the_list(refused, arguments, text):
+    assert text in refused(USAGE, "kernels", "--resources", "--filter=no such kernel", *arguments)
+
+
+def test_a_gpu_is_named_for_resources_alone(refused):
+    assert "-sm=80 : " in refused(USAGE, "kernels", "-sm=80") and "--resources" in refused(USAGE, "kernels", "-sm=80")

@@ -154,3 +154,79 @@ def test_a_tuning_record_chooses_backward_kernels_in_its_range(tmp_path):
     record.write_text(json.dumps({"heed_tuning": 1, "forward": [], "backward": [of | {"algo": "tile_q:96"}]}))
     done = explain_backward("-d=128", HEED_TUNING=str(record))
     assert done.returncode == USAGE and "backward entry" in done.stderr and "shared memory" in done.stderr
+
+
+SWEPT = ("sweep", "-causal=0", "-s=64", "-over=turns", "-verify=0", "-rounds=2")
+OTHER = {"arch": "sm_90", "d": 128, "d_v": 128, "mask": "causal", "keys": [0, 2048], "algo": "stages:3"}
+
+
+def record_with(*entries):
+    return json.dumps({"heed_tuning": 1, "forward": list(entries), "backward": []})
+
+
+def head_dims(path):
+    return [entry["d"] for entry in json.loads(path.read_text())["forward"]]
+
+
+def test_a_sweep_keeps_the_entries_of_the_record_that_it_is_told_to_write(ok, fake_gpu, tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(record_with(OTHER))
+    ok(*SWEPT, "-d=64", f"-record={path}", env=fake_gpu)
+    assert head_dims(path) == [128, 64]
+
+
+def test_a_sweep_into_a_new_record_has_nothing_of_the_users_own(ok, fake_gpu, tmp_path):
+    (tmp_path / "mine.json").write_text(record_with(OTHER))
+    path = tmp_path / "folder" / "record.json"
+    ok(*SWEPT, "-d=64", f"-record={path}", env=fake_gpu | {"HEED_TUNING": str(tmp_path / "mine.json")})
+    assert head_dims(path) == [64]
+    assert head_dims(tmp_path / "mine.json") == [128]
+
+
+def test_a_sweep_adds_to_the_users_own_record(ok, fake_gpu, tmp_path):
+    path = tmp_path / "cache" / "tuning.json"
+    for d in (64, 128):
+        ok(*SWEPT, f"-d={d}", env=fake_gpu)
+    assert head_dims(path) == [64, 128]
+
+
+def test_an_error_in_one_class_leaves_what_those_before_it_gave(heed, fake_gpu, tmp_path):
+    outputs = {key: tmp_path / key for key in ("json", "md", "record")}
+    words = [f"-{key}={path}" for key, path in outputs.items()]
+    done = heed(*SWEPT, "-d=64,128", *words, env=fake_gpu | {"FAKE_CUDA_TIMINGS": "25"})  # 20 are those of d = 64
+    assert done.returncode != 0 and "CUDA_ERROR_ILLEGAL_ADDRESS" in done.stderr
+    assert head_dims(outputs["record"]) == [64]
+    assert [each["d"] for each in json.loads(outputs["json"].read_text())["classes"]] == [64]
+    assert "## d64 full f16" in outputs["md"].read_text()
+
+
+@pytest.mark.parametrize("where", ["-record", "HEED_TUNING", "cache"])
+@pytest.mark.parametrize("content", ["{", '{"heed_tuning": 2, "forward": []}', ""])
+def test_a_record_that_cannot_be_read_is_refused_before_anything_is_measured(refused, fake_gpu, tmp_path, where, content):
+    path = tmp_path / "cache" / "tuning.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    words = [f"-record={path}"] if where == "-record" else []
+    environment = fake_gpu | ({"HEED_TUNING": str(path)} if where == "HEED_TUNING" else {})
+    assert str(path) in refused(USAGE, *SWEPT, "-d=64", *words, env=environment)
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("key", ["json", "md", "record"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(refused, fake_gpu, tmp_path, key):
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "x"
+    assert f"'{path}' : cannot be written" in refused(USAGE, *SWEPT, "-d=64", f"-{key}={path}", env=fake_gpu)
+
+
+def test_a_sweep_that_is_refused_writes_no_file(refused, fake_gpu, tmp_path):
+    kept = tmp_path / "kept.json"
+    kept.write_text("mine")
+    words = (f"-json={kept}", f"-md={tmp_path / 'new.md'}", "-record=none")
+    refused(UNSUPPORTED, *SWEPT, "-d=64", *words, env=fake_gpu | {"FAKE_CUDA_DEVICES": "0"})
+    assert kept.read_text() == "mine" and not (tmp_path / "new.md").exists()
+
+
+@pytest.mark.parametrize("word", ["-s=64", "-verify=0", "-rounds=3", "-finalists=3", "-top=3", "-record=x.json"])
+def test_what_only_a_measurement_needs_is_refused_where_there_is_none(refused, word):
+    assert "--compile-only" in refused(USAGE, "sweep", "-d=64", "--compile-only", word)

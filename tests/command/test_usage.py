@@ -113,3 +113,10 @@ def test_every_subcommand_refuses_unknown_arguments(refused, subcommand):
 @pytest.mark.parametrize("variable", ["HEED_NUM_THREADS", "HEED_MAX_CPU_ISA"])
 def test_a_bad_environment_is_refused_too(refused, variable):
     assert variable in refused(USAGE, "fwd", "-s=8", env={variable: "nonsense"})
+
+
+@pytest.mark.parametrize("words", [("-op=bwd",), ("--op=bwd",), ("--op", "bwd"), ("-op", "bwd")])
+def test_the_pass_is_understood_in_every_way_to_write_it(ok, words):
+    problem = ("-h=1", "-s=16", "-d=16", "-deterministic=1")  # which the forward pass does not have
+    assert "bwd" in ok("explain", *words, *problem).splitlines()[0]
+    assert "-dbias=" in ok("bench", *words, "--help")

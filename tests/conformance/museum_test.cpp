@@ -85,6 +85,19 @@ CONFORMANCE(museum_02_rows_that_masks_hide_wholly) {
     }
 }
 
+// With more rows than a tile has, so that blocks lie between those that some and that others would count.
+CONFORMANCE(museum_02_raw_coordinates_that_hide_everything) {
+  for (const char* mask : {"g:0,1", "g:0,-100", "g:-40,20", "g:-1000,-1000"})
+    for (const std::int64_t h_k : {1, 8}) {
+      Case c = small();
+      c.b = 1, c.h = 8, c.h_k = h_k, c.s_q = {512}, c.s_k = {400};
+      c.mask = Mask::parse(mask);
+      expect_matches_oracle(c);
+      c.type = bf16, c.d = c.d_v = 64;
+      expect_matches_oracle(c);
+    }
+}
+
 // The guard bands check this in every test; here is the one case they do not: rows behind the last offset.
 CONFORMANCE(museum_04_rows_behind_the_last_sequence_stay_untouched) {
   Case c = small();
@@ -317,7 +330,7 @@ CONFORMANCE(museum_21_a_soft_cap_of_zero_is_off_and_a_tiny_one_works) {
   const auto plain = run(c);
   c.soft_cap = 0;
   EXPECT_EQ(run(c), plain);
-  for (const double cap : {1e-6, 0.01, 1.0, 30.0, 1e4, 1e30})
+  for (const double cap : {1e-6, 0.01, 1.0, 30.0, 1e4, 1e30, 1e39})
     for (const std::int64_t s_q : {1, 33}) {
       c.s_q = {s_q};
       c.soft_cap = cap;

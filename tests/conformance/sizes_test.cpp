@@ -207,6 +207,28 @@ CONFORMANCE(whatever_is_told_of_the_longest_sequence_the_result_is_right) {
         }
 }
 
+// Then every weight is the same, and the LSE is the logarithm of their number.
+CONFORMANCE(a_scale_too_small_to_tell_scores_apart_is_right) {
+  for (const DataType type : {f32, bf16})
+    for (const std::int64_t s_q : {20, 100}) {
+      Case c = small();
+      c.type = type;
+      c.s_q = {s_q}, c.s_k = {s_q == 20 ? 3000 : 300};
+      c.scale = 1e-40;
+      expect_matches_oracle(c);
+    }
+}
+
+// A distance of keys that far apart is a number of f32, and so is each of two positions only when it is even.
+CONFORMANCE(distances_beyond_2_to_the_24_are_right) {
+  if (small_scale() || !best_of_its_engine()) return;
+  Case c = small();
+  c.b = c.h = c.h_k = 1, c.d = c.d_v = 1, c.type = f16;
+  c.s_q = {1}, c.s_k = {(1 << 25) + 1};
+  c.alibi = Alibi::per_head;
+  expect_matches_oracle(c);
+}
+
 CONFORMANCE(a_large_problem_is_right) {
   for (const DataType type : {f32, f16, bf16}) {
     Case c = small();

@@ -51,6 +51,11 @@ for language in c cpp; do
   run_user "$language, find_package" "$work/$language/user"
 done
 
+# A folder that is absolute stays as it was said, and the others are where the prefix was.
+quietly cmake -S "$here/../.." -B "$work/absolute" -G Ninja -DCMAKE_INSTALL_PREFIX=/opt/heed -DCMAKE_INSTALL_LIBDIR=/somewhere/lib \
+  -DHEED_BUILD_TESTS=OFF
+flags=$(PKG_CONFIG_PATH=$work/absolute pkg-config --cflags --libs heed)
+[[ $flags == *"-I/opt/heed/include"* && $flags == *"-L/somewhere/lib "* ]] || fail "heed.pc of an absolute libdir says $flags"
 flags=$(pkg-config --cflags --libs heed)
 quietly "${CC:-cc}" -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/c/main.c" $flags -o "$work/user_c"
 run_user "c, pkg-config" "$work/user_c"

@@ -37,9 +37,9 @@ TEST(Case, without_arguments_is_the_default) {
 
 TEST(Case, comes_back_equal_from_its_arguments_and_its_json) {
   for (std::int64_t number = 0; number < 2000; ++number) {
-    const Case c = random_case(7, number);
+    const Case c = random_case(7, number, number % 2 == 0 ? Operation::forward : Operation::backward);
     c.check();
-    ASSERT_EQ(case_from_args(as_map(c)), c) << c.to_command();
+    ASSERT_EQ(case_from_args(as_map(c), c.operation), c) << c.to_command();
     ASSERT_EQ(Case::from_json(c.to_json()), c) << c.to_json();
   }
 }
@@ -170,6 +170,36 @@ TEST(Case, tells_a_bound_of_the_longest_sequence_in_group_mode) {
   EXPECT_THAT(error_of({{"mode", "1"}, {"b", "2"}, {"s", "5,9"}, {"max_s_q", "8"}}), HasSubstr("has 9 rows"));
   EXPECT_THAT(error_of({{"mode", "1"}, {"b", "2"}, {"s", "5,9"}, {"max_s_q", "15"}}), HasSubstr("all of them 14"));
   EXPECT_THAT(error_of({{"max_s_q", "-2"}}), HasSubstr("must be from -1"));
+}
+
+TEST(Case, reads_what_lies_around_the_sequences_and_behind_the_tables) {
+  const Case c = case_from_args({{"mode", "1"},
+                                 {"b", "2"},
+                                 {"s", "5,9"},
+                                 {"q_around", "3,5"},
+                                 {"k_around", "2"},
+                                 {"bias", "e:h-k"},
+                                 {"table_more", "4,6"},
+                                 {"reversed", "q.h,o.s"},
+                                 {"init_sink", "3"}});
+  EXPECT_EQ(c.q_around, (Around{3, 5}));
+  EXPECT_EQ(c.k_around, (Around{2, 2}));
+  EXPECT_EQ(c.total_q(), 22);
+  EXPECT_EQ(c.bound_q(), 9);
+  EXPECT_EQ(c.table_q(), 13);
+  EXPECT_EQ(c.table_k(), 15);
+  EXPECT_EQ(c.bias->shape, (Broadcast{.head = true, .key = false}));
+  EXPECT_EQ(c.reversed, (std::vector<Reversed>{{Operand::q, 'h'}, {Operand::o, 's'}}));
+  EXPECT_EQ(c.sink, SinkInit::holes);
+  EXPECT_EQ(case_from_args({{"bias", "e:-k"}}).bias->shape, (Broadcast{.key = false}));
+
+  EXPECT_THAT(error_of({{"q_around", "3"}}), HasSubstr("q_around = 3,3: for group mode"));
+  EXPECT_THAT(error_of({{"table_more", "1,2"}}), HasSubstr("table_more = 1,2: for group mode"));
+  EXPECT_THAT(error_of({{"mode", "1"}, {"k_around", "1,2,3"}}), HasSubstr("-k_around=1,2,3 : takes two numbers"));
+  EXPECT_THAT(error_of({{"reversed", "q.d"}}), HasSubstr("for example q.h"));
+  EXPECT_THAT(error_of({{"reversed", "dq.h"}}), HasSubstr("reversed=dq.h: a tensor of the backward pass"));
+  EXPECT_THAT(error_of({{"vlayout", "c"}, {"reversed", "v.s"}}), HasSubstr("reversed=v.s"));
+  EXPECT_THAT(error_of({{"bias", "e:k-k"}}), HasSubstr("-bias=e:k-k : takes n, e"));
 }
 
 TEST(Case, draws_a_new_seed_when_the_seed_is_zero) { EXPECT_NE(case_from_args({{"seed", "0"}}).seed, 0U); }

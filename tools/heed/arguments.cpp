@@ -7,6 +7,7 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <numeric>
+#include <optional>
 
 namespace heed::command {
 namespace {
@@ -48,6 +49,24 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// One argument as it is written: -key=value, -key value, -flag.
+struct Written {
+  std::string key;
+  std::optional<std::string> value;  ///< behind the equals sign
+  std::optional<std::string> next;   ///< the word behind it, where that may be the value
+};
+
+bool is_argument(const std::string& word) { return word.size() >= 2 && word[0] == '-'; }
+
+Written written_at(const Words& words, std::size_t i) {
+  const std::string& word = words[i];
+  const std::size_t dashes = word.starts_with("--") ? 2 : 1;
+  const std::size_t equals = word.find('=');
+  if (equals != word.npos) return {word.substr(dashes, equals - dashes), word.substr(equals + 1), {}};
+  const bool behind = i + 1 < words.size() && (words[i + 1].empty() || words[i + 1][0] != '-');
+  return {word.substr(dashes), {}, behind ? std::optional(words[i + 1]) : std::nullopt};
+}
+
 template <class Number>
 bool parse_whole(const std::string& text, Number& number) {
   const char* end = text.data() + text.size();
@@ -83,6 +102,15 @@ std::string did_you_mean(std::string_view text, const std::vector<std::string>& 
 
 void bad_value(const std::string& key, const std::string& text, const std::string& rule) {
   throw UsageError(fmt::format("-{}={} : {}", key, text, rule));
+}
+
+std::string text_ahead(const Words& words, std::string_view key) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!is_argument(words[i])) continue;
+    const Written written = written_at(words, i);
+    if (written.key == key) return written.value.value_or(written.next.value_or(""));
+  }
+  return {};
 }
 
 Arguments::Arguments(std::string name, std::string summary)
@@ -158,25 +186,23 @@ void Arguments::parse(const Words& words) {
   }
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    if (word.size() < 2 || word[0] != '-') {
+    if (!is_argument(word)) {
       positionals_.push_back(word);
       if (positionals_.size() > most_positionals_)
         throw UsageError(fmt::format("'{}' : {} writes its arguments -key=value{}.", word, name_,
                                      did_you_mean(word.substr(0, word.find('=')), keys_, "-")));
       continue;
     }
-    const std::size_t dashes = word.rfind("--", 0) == 0 ? 2 : 1;
-    const std::size_t equals = word.find('=');
-    std::string key = word.substr(dashes, equals == word.npos ? word.npos : equals - dashes);
+    auto [key, value, next] = written_at(words, i);
     if (const auto found = aliases_.find(key); found != aliases_.end()) key = found->second;
     const auto found = values_.find(key);
     if (found == values_.end()) unknown(word, key);
-    if (equals != word.npos) {
-      take(word, key, word.substr(equals + 1));
+    if (value) {
+      take(word, key, *value);
     } else if (found->second.is_flag) {
       take(word, key, "1");
-    } else if (i + 1 < words.size() && (words[i + 1].empty() || words[i + 1][0] != '-')) {
-      take(word + " " + words[i + 1], key, words[i + 1]);
+    } else if (next) {
+      take(word + " " + *next, key, *next);
       ++i;
     } else {
       throw UsageError(fmt::format("{} : the value is missing; for example -{}={}.", word, key, found->second.preset));

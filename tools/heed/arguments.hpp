@@ -24,6 +24,9 @@ bool is_help(std::string_view word);
 /// " (did you mean 'x'?)" when a candidate is near enough to `text`; empty when none is.
 std::string did_you_mean(std::string_view text, const std::vector<std::string>& candidates, std::string_view prefix);
 
+/// What the words give for this key, before any argument is declared and checked; empty where they do not give it.
+std::string text_ahead(const Words& words, std::string_view key);
+
 /// The arguments of one subcommand. Every one is written -key=value or --key=value (or --key value where the value does
 /// not begin with a dash), may be given once, and is checked: what is not understood is an error, never skipped.
 ///

@@ -7,7 +7,6 @@
 #include "heed/problem_of.hpp"
 #include "verify/case_args.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 namespace heed::command {
@@ -15,9 +14,7 @@ namespace heed::command {
 Operation declare_operation(Arguments& arguments, const Words& words) {
   arguments.group("Which pass");
   arguments.option("op", "fwd", "fwd or bwd: whose arguments these are", {"fwd", "bwd"});
-  const bool backward = std::any_of(words.begin(), words.end(),
-                                    [](const std::string& word) { return word == "-op=bwd" || word == "--op=bwd"; });
-  return backward ? Operation::backward : Operation::forward;
+  return text_ahead(words, "op") == "bwd" ? Operation::backward : Operation::forward;
 }
 
 void declare_problem(Arguments& arguments, Operation operation) {

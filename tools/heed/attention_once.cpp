@@ -1,6 +1,7 @@
 #include "heed/attention_once.hpp"
 
 #include "heed/engines.hpp"
+#include "heed/machine.hpp"
 #include "heed/result_line.hpp"
 #include "heed/text.hpp"
 
@@ -45,6 +46,9 @@ Exit codes: 0 valid, 1 wrong result, 2 bad usage, 3 not supported (with the reas
 void print_result(const Result& result, const Run& run) {
   std::string line = problem_line(result.problem_case);
   if (run.kernel_name) line += ", " + result.kernel;
+  if (result.problem_case.backward())
+    line += ", workspace:" +
+            (result.workspace_bytes == 0 ? "0 B" : bytes_text(static_cast<double>(result.workspace_bytes)));
   line += ", " + rates(result.times.median(), result.work.flops, result.work.bytes);
   if (result.verdict) {
     line += result.verdict->valid() ? ", valid:y" : ", valid:n";

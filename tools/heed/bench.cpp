@@ -24,7 +24,8 @@ constexpr std::string_view kHostCost = "host";
 std::string suite_list() {
   std::string text = "Suites\n";
   for (const Suite& suite : suites()) text += fmt::format("  {:<17}{}\n", suite.name, suite.summary);
-  text += fmt::format("  {:<17}{}\n", kHostCost, "what a call costs the host, on a GPU; takes no problem");
+  text +=
+      fmt::format("  {:<17}{}\n", kHostCost, "what a call costs the host, on a GPU; takes -engine, -algo and -json");
   text += fmt::format("\nSweeps of one size, from {}\n", kSweepProblem);
   for (const Sweep& sweep : sweeps()) text += fmt::format("  {:<17}{}\n", sweep.name, sweep.summary);
   return text;
@@ -91,6 +92,22 @@ void shrink(verify::Case& c) {
     if (!lengths->empty()) lengths->resize(static_cast<std::size_t>(c.b));
 }
 
+/// heed bench host: one problem of its own, with nothing to choose but the knobs.
+int bench_host(const Arguments& arguments, const Where& where) {
+  for (const std::string& key : arguments.keys())
+    if (arguments.given(key) && key != "engine" && key != "algo" && key != "json")
+      throw UsageError(fmt::format("-{} : bench host does not take it; it takes -engine, -algo and -json.", key));
+  if (where.engine == EngineChoice::cpu)
+    bad_value("engine", arguments.text("engine"), "what is measured is a call on a GPU; leave it out.");
+  if (arguments.given("json")) require_writable(arguments.text("json"));
+  const HostCost cost = measure_host_cost(*make_context(where));
+  fmt::print("{}", to_text(cost));
+  if (arguments.given("json"))
+    write_file(arguments.text("json"),
+               to_json(cost, fmt::format("heed bench {} {}", kHostCost, fmt::join(arguments.given_words(), " "))));
+  return kValid;
+}
+
 }  // namespace
 
 int run_bench(const Words& words) {
@@ -132,10 +149,7 @@ Examples
   options.seconds = arguments.number("seconds", 0, 1e6);
   options.check = arguments.text("v") == "1";
 
-  if (arguments.positionals().front() == kHostCost) {
-    fmt::print("{}", measure_host_cost(*make_context(options.where)));
-    return kValid;
-  }
+  if (arguments.positionals().front() == kHostCost) return bench_host(arguments, options.where);
   Overrides overrides;
   for (const verify::CaseKey& key : verify::case_keys(operation))
     if (const std::string name(key.name); arguments.given(name)) overrides[name] = arguments.text(name);
@@ -150,6 +164,8 @@ Examples
   if (options.quick)
     for (BenchProblem& each : problems) shrink(each.problem);
 
+  for (const char* key : {"json", "md"})
+    if (arguments.given(key)) require_writable(arguments.text(key));
   const auto context = make_context(options.where);
   options.where.engine = engine_for(*context, options.where);
   report.engine = options.where.engine == EngineChoice::cuda ? "cuda" : "cpu";

@@ -13,6 +13,7 @@ _heed_values() {
     init) echo 'n ui ni uf nf tf 3' ;;
     dist) echo 'normal sparse_int offset hot_key const_v equal one_nan' ;;
     engine) echo 'auto cpu cuda' ;;
+    op) echo 'fwd bwd' ;;
     isa) echo 'baseline avx2 avx512 avx512bf16 amx' ;;
     layout) echo 'bhsd bshd qkvpacked kvpacked' ;;
     vlayout) echo 'r c' ;;
@@ -23,7 +24,7 @@ _heed_values() {
     profile) echo 'flash inference all' ;;
     causal) echo '0 1 0,1' ;;
     verify) echo '0 1' ;;
-    mode | iperm | operm | lse | kname | randval | drop_prefs | init_sink) echo '0 1' ;;
+    mode | iperm | operm | lse | kname | randval | drop_prefs | init_sink | deterministic) echo '0 1' ;;
     kernel) "$2" kernels --names 2>/dev/null ;;
   esac
 }
@@ -34,7 +35,7 @@ _heed() {
   COMPREPLY=()
 
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'fwd bench sweep fuzz replay demo explain kernels mask cache info help' -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W 'fwd bwd bench sweep fuzz replay demo explain kernels mask cache info help' -- "$word")
     return
   fi
 
@@ -42,7 +43,7 @@ _heed() {
     key=${word%%=*}
     key=${key##*-}
     case $key in
-      jsonfile | json | md | dir) mapfile -t COMPREPLY < <(compgen -f -- "${word#*=}") ;;
+      jsonfile | json | md | record | dir) mapfile -t COMPREPLY < <(compgen -f -- "${word#*=}") ;;
       *) mapfile -t COMPREPLY < <(compgen -W "$(_heed_values "$key" "$heed")" -- "${word#*=}") ;;
     esac
     # bash takes '=' and ':' for the ends of words: it wants only what stands behind the last of them.
@@ -59,7 +60,7 @@ _heed() {
     *)
       case $sub in
         bench)
-          mapfile -t COMPREPLY < <(compgen -W 'fa2 models decode cpu features seqlen batch heads hdim' -- "$word") ;;
+          mapfile -t COMPREPLY < <(compgen -W 'fa2 models decode cpu features host seqlen batch heads hdim' -- "$word") ;;
         mask) mapfile -t COMPREPLY < <(compgen -W "$(_heed_values mask)" -- "$word") ;;
         cache)
           if ((COMP_CWORD == 2)); then

@@ -79,7 +79,17 @@ int run_kernels(const Words& words) {
 )");
   arguments.parse(words);
   if (arguments.boolean("json") && arguments.boolean("names")) throw UsageError("--json --names : give one of them.");
-  if (arguments.boolean("resources")) return print_resources(arguments);
+  if (arguments.boolean("resources")) {
+    for (const char* key : {"names", "here"})
+      if (arguments.boolean(key))
+        throw UsageError(fmt::format(
+            "--resources --{} : give one of them; --resources compiles for the GPU that -sm names, here or not.", key));
+    if (arguments.text("engine") == "cpu")
+      bad_value("engine", "cpu", "--resources compiles CUDA kernels; leave one of them out.");
+    return print_resources(arguments);
+  }
+  if (arguments.given("sm"))
+    bad_value("sm", arguments.text("sm"), "says for which GPU --resources compiles; give both.");
   const std::string& filter = arguments.text("filter");
   const std::string& wanted = arguments.text("engine");
   const bool here = arguments.boolean("here");

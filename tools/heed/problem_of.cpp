@@ -2,6 +2,7 @@
 
 #include "heed/command.hpp"
 #include "heed/machine.hpp"
+#include "verify/operand_shape.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +12,6 @@ namespace {
 using verify::Case;
 using verify::Packing;
 using verify::SinkInit;
-using verify::ZeroStride;
 
 struct Extent {
   std::int64_t rows, heads, dim;
@@ -24,50 +24,20 @@ Extent extent_of(const Case& c, Operand operand) {
   return {rows, of_q ? c.h : c.h_k, which == Operand::q || which == Operand::k ? c.d : c.d_v};
 }
 
-/// Gradients with a layout of their own are not packed.
-Packing packing_of(const Case& c, Operand which) {
-  return which >= Operand::dq && c.grad_layout ? Packing::none : c.packing;
-}
-
 Strides strides_of(const Case& c, Operand which) {
-  const auto [rows, heads, dim] = extent_of(c, which);
-  const std::int64_t pitch = dim + c.row_gap, column = rows + c.row_gap;
-  const Operand shape = shape_of(which);
-  const Layout layouts[] = {c.q_layout, c.k_layout, c.v_layout, c.o_layout};
-  Layout layout = layouts[static_cast<int>(shape)];
-  if (which == Operand::d_o) layout = c.d_o_layout.value_or(layout);
-  if (which >= Operand::dq) layout = c.grad_layout.value_or(layout);
-  const bool heads_first = layout == Layout::bhsd;
-  std::int64_t side_by_side = 1;
-  if (packing_of(c, which) == Packing::qkv && shape != Operand::o) side_by_side = 3;
-  if (packing_of(c, which) == Packing::kv && (shape == Operand::k || shape == Operand::v)) side_by_side = 2;
-
-  Strides steps{rows * side_by_side * heads * pitch, side_by_side * heads * pitch, pitch, 1};
-  if (heads_first && side_by_side == 1) steps = {heads * rows * pitch, pitch, rows * pitch, 1};
-  if (which == Operand::v && c.v_column_major) {
-    steps = {heads * dim * column, 1, column, heads * column};
-    if (heads_first) steps = {heads * dim * column, 1, dim * column, column};
-  }
-  for (const ZeroStride& zero : c.zero_strides) {
-    using enum ZeroStride::Tensor;
-    const bool its = zero.tensor == d_o ? which == Operand::d_o
-                                        : zero.tensor <= v && static_cast<int>(zero.tensor) == static_cast<int>(which);
-    if (!its) continue;
-    (zero.dim == 'b' ? steps.batch : zero.dim == 's' ? steps.sequence : steps.head) = 0;
-  }
-  return steps;
+  const auto steps = verify::operand_shape(c, which).strides;
+  if (c.group()) return {0, steps[0], steps[1], steps[2]};
+  return {steps[0], steps[1], steps[2], steps[3]};
 }
 
 /// Where verify::Buffers lets it begin, in bytes behind a multiple of 64.
 std::int64_t begin_of(const Case& c, Operand which) {
-  const auto [rows, heads, dim] = extent_of(c, which);
   const Operand shape = shape_of(which);
   const DataType type = shape == Operand::o ? c.o_type() : c.type;
-  const bool empty = rows == 0 || heads == 0 || (c.b == 0 && !c.group());
   std::int64_t behind = 0;  // tensors in front of it in the same buffer
-  if (packing_of(c, which) == Packing::qkv && shape != Operand::o) behind = static_cast<int>(shape);
-  if (packing_of(c, which) == Packing::kv && shape == Operand::v) behind = 1;
-  return (c.align + (empty ? 0 : behind * heads * (dim + c.row_gap))) * bits(type) / 8;
+  if (verify::packing_of(c, which) == Packing::qkv && shape != Operand::o) behind = static_cast<int>(shape);
+  if (verify::packing_of(c, which) == Packing::kv && shape == Operand::v) behind = 1;
+  return (c.align + behind * verify::packed_step(c, which) + verify::operand_shape(c, which).first) * bits(type) / 8;
 }
 
 double elements_of(const Case& c, Operand which) {
@@ -79,7 +49,7 @@ double elements_of(const Case& c, Operand which) {
 /// Of something with this shape over [b, h, s_q, s_k].
 double elements_of(const Case& c, const Broadcast& shape) {
   return static_cast<double>(shape.batch ? c.b : 1) * static_cast<double>(shape.head ? c.h : 1) *
-         static_cast<double>(shape.query ? c.bound_q() : 1) * static_cast<double>(shape.key ? c.bound_k() : 1);
+         static_cast<double>(shape.query ? c.table_q() : 1) * static_cast<double>(shape.key ? c.table_k() : 1);
 }
 
 /// The block mask as its view tells it: where one block spans all queries or keys it is a broadcast.
@@ -87,8 +57,8 @@ std::optional<BlockMaskSpec> block_mask_of(const Case& c, Memory memory) {
   std::optional<BlockMaskSpec> spec = c.block_mask;
   if (!spec) return spec;
   const auto one_block = [](std::int64_t length, std::int64_t block) { return length > 0 && length <= block; };
-  spec->shape.query = spec->shape.query && !one_block(c.bound_q(memory), spec->block_q);
-  spec->shape.key = spec->shape.key && !one_block(c.bound_k(memory), spec->block_k);
+  spec->shape.query = spec->shape.query && !one_block(c.bound_q(memory) + c.table_more_q, spec->block_q);
+  spec->shape.key = spec->shape.key && !one_block(c.bound_k(memory) + c.table_more_k, spec->block_k);
   return spec;
 }
 

@@ -8,14 +8,13 @@
 #include "cuda/nvrtc.hpp"
 #include "heed/arguments.hpp"
 #include "heed/command.hpp"
-#include "heed/sweep_report.hpp"
+#include "heed/sweep_output.hpp"
 #include "heed/text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 
 namespace heed::command {
 namespace {
@@ -107,7 +106,8 @@ int run_sweep(const Words& words) {
   arguments.option("md", "", "write the rankings here");
   arguments.option(
       "record", "",
-      "the tuning record; without it the user's (HEED_TUNING, or tuning.json in the cache folder); none: not written");
+      "the tuning record, whose entries for other classes stay; without it the user's (HEED_TUNING, or tuning.json in "
+      "the cache folder); none: not written");
   arguments.footer(knob_lists() + R"(
 Examples
   heed sweep --quick
@@ -133,6 +133,13 @@ Examples
   if (arguments.boolean("quick") && arguments.given("over"))
     throw UsageError("--quick -over : give one of them; --quick has a choice of its own.");
   const std::vector<SweepClass> wanted = classes(arguments, operation);
+  if (compile_only)
+    for (const char* key : {"s", "verify", "rounds", "finalists", "top", "record"})
+      if (arguments.given(key))
+        bad_value(key, arguments.text(key), "is for measuring, and --compile-only measures nothing; give one of them.");
+  const SweepOutput output({.json = arguments.text("json"),
+                            .md = arguments.text("md"),
+                            .record = compile_only ? "none" : arguments.text("record")});
   if (cuda::Nvrtc::get() == nullptr) throw UnsupportedError("sweep : " + cuda::Nvrtc::missing());
   cuda::Device device;
   device.sm = 90;
@@ -165,23 +172,11 @@ Examples
     }
     for (const SweepRow& row : result.rows) right = right && !row.failed();
     report.results.push_back(std::move(result));
+    output.write(report);
     fmt::print("{}", to_table({operation, {}, {}, report.lengths, {report.results.back()}}, top));
     std::fflush(stdout);
   }
-  if (arguments.given("json")) write_file(arguments.text("json"), to_json(report));
-  if (arguments.given("md")) write_file(arguments.text("md"), to_markdown(report));
-  if (!compile_only && arguments.text("record") != "none") {
-    const cuda::UserTuning user = cuda::UserTuning::read();
-    const std::string path = arguments.given("record") ? arguments.text("record") : user.path.string();
-    if (path.empty())
-      throw UsageError("sweep : there is no cache folder for the tuning record; name a file with -record.");
-    if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty()) {
-      std::error_code ignored;
-      std::filesystem::create_directories(folder, ignored);
-    }
-    write_file(path, cuda::to_json(to_record(report, user.record)));
-    fmt::print("tuning record: {}\n", path);
-  }
+  if (!output.record_path().empty()) fmt::print("tuning record: {}\n", output.record_path());
   return right ? kValid : kWrong;
 }
 

@@ -8,10 +8,18 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fmt/format.h>
 #include <sstream>
 
 namespace heed::command {
+namespace {
+
+UsageError cannot_write(const std::string& path) {
+  return UsageError(fmt::format("'{}' : cannot be written: {}.", path, std::strerror(errno)));
+}
+
+}  // namespace
 
 std::string figure(double value) {
   if (!(value > 0) || !std::isfinite(value)) return fmt::format("{:.3f}", value);
@@ -36,12 +44,20 @@ std::string utc_now() {
                      parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+void require_writable(const std::string& path) {
+  std::error_code unreadable;
+  const bool was_there = std::filesystem::exists(path, unreadable);
+  std::FILE* file = std::fopen(path.c_str(), "a");
+  if (file == nullptr) throw cannot_write(path);
+  std::fclose(file);
+  if (!was_there) std::filesystem::remove(path, unreadable);
+}
+
 void write_file(const std::string& path, const std::string& content) {
   std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) throw UsageError(fmt::format("'{}' : cannot be written: {}.", path, std::strerror(errno)));
+  if (file == nullptr) throw cannot_write(path);
   const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  if (std::fclose(file) != 0 || !written)
-    throw UsageError(fmt::format("'{}' : cannot be written: {}.", path, std::strerror(errno)));
+  if (std::fclose(file) != 0 || !written) throw cannot_write(path);
 }
 
 }  // namespace heed::command

@@ -14,6 +14,9 @@ std::vector<std::string> split_words(const std::string& text);
 /// Today and now, UTC: "2025-01-31T12:00:00Z".
 std::string utc_now();
 
+/// Throws UsageError when the file cannot be written. What it holds stays, and where there is none none is left.
+void require_writable(const std::string& path);
+
 /// Writes the whole file or throws UsageError.
 void write_file(const std::string& path, const std::string& content);
 
