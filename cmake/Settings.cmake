@@ -8,15 +8,12 @@ if(PROJECT_IS_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE Release)
   endif()
+  # Not in instrumented builds, whose headers are precompiled: ccache tells those apart by their preprocessed text, and so
+  # hands out one of before a comment was changed; gcc tells files apart by their bytes, and reads such a header again.
   find_program(CCACHE ccache)
-  if(CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-    set(launcher ${CCACHE})
-    if(HEED_INSTRUMENTED)
-      # Only then does it take files with precompiled headers.
-      list(PREPEND launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros)
-    endif()
-    set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  if(CCACHE AND NOT HEED_INSTRUMENTED AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
   endif()
 endif()
 
