@@ -16,7 +16,7 @@ struct BackwardJob {
   Plane dv;                      ///< [s_k][d_v], written
   const float* d_lse = nullptr;  ///< [s_q] with the step below, or null
   int64_t d_lse_row = 0;
-  float* delta = nullptr;      ///< [s_q], dense: D = rowsum(dO * O) - dLSE, made by the first stage
+  float* delta = nullptr;      ///< [s_q], dense: D = rowsum(dO * O) - dLSE, made before a row's first product
   bool dq_in_16_bits = false;  ///< dQ is rounded to its type after every block of keys
 };
 
@@ -25,6 +25,12 @@ inline constexpr int32_t kBackwardChunk = 4 * kKeyBlock;
 
 /// Into how many columns of chunks the keys of a head are cut at most.
 inline constexpr int32_t kMostKeyColumns = 16;
+
+/// A column of chunks: keys of one head that one worker goes over.
+struct KeyColumn {
+  int32_t first = 0, end = 0;  ///< keys [first, end)
+  bool alone = false;          ///< these are all keys of the head
+};
 
 /// Where gradients of scores are added up.
 struct ScoreSums {
@@ -37,10 +43,12 @@ struct ScoreSums {
 struct BackwardUnit {
   size_t (*scratch_bytes)(int32_t d, int32_t d_v) = nullptr;
   void (*begin)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
-  /// Adds the head's part of dK and dV, and the chunk's part of dQ to dq [strips][round4(d)][strip], which the column
-  /// of chunks from key `column` on shares. The first of them that a strip sees anything of writes the strip's part,
-  /// the others add to it; what no row of a strip sees leaves it as it is.
-  void (*add)(const BackwardJob&, int32_t column, int32_t first, int32_t keys, float* dq, void* scratch) = nullptr;
+  /// Adds the head's part of dK and dV, and the chunk's part of dQ to dq [strips][round4(d)][strip], which the column's
+  /// chunks share. The first of them that a strip sees anything of writes the strip's part, the others add to it; what
+  /// no row of a strip sees leaves it as it is. In a column that is alone the first chunk makes D of each strip, and
+  /// the last one that a strip sees writes dQ, without a way through dq.
+  void (*add)(const BackwardJob&, const KeyColumn& column, int32_t first, int32_t keys, float* dq,
+              void* scratch) = nullptr;
   /// Writes dK and dV.
   void (*end)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
   /// For dBias and dSlopes: takes in K and V of a chunk,
@@ -53,7 +61,7 @@ struct BackwardUnit {
 /// The backward kernels of one ISA level.
 struct BackwardKernels {
   int32_t strip = 0;  ///< query rows computed side by side
-  /// D of rows [first_row, first_row + rows).
+  /// D of rows [first_row, first_row + rows); where a column is alone with its keys `add` does that, and what follows.
   void (*delta)(const BackwardJob&, int64_t first_row, int32_t rows) = nullptr;
   /// Writes dQ of the strip that begins at first_row: the sum of what `columns` columns have left of it, from dq on in
   /// steps of `column_stride`; sums it up in place. Column c has the keys [column_keys[c], column_keys[c + 1]).

@@ -124,9 +124,13 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
 
   std::vector<Plan::Stage> stages(const Problem& problem, int threads) const override {
     const Layout layout = layout_of(problem, threads);
-    std::vector<Plan::Stage> list{{name(), "dot of dO and O", layout.delta, layout.strips - layout.delta},
-                                  {name(), "dK, dV and the parts of dQ", layout.strips, layout.total - layout.strips},
-                                  {name(), "sum of dQ", layout.dq, layout.scratch - layout.dq}};
+    std::vector<Plan::Stage> list;
+    if (layout.columns == 1)
+      list = {{name(), "dQ, dK and dV", layout.delta, layout.total - layout.delta}};
+    else
+      list = {{name(), "dot of dO and O", layout.delta, layout.strips - layout.delta},
+              {name(), "dK, dV and the parts of dQ", layout.strips, layout.total - layout.strips},
+              {name(), "sum of dQ", layout.dq, layout.scratch - layout.dq}};
     if (problem.dbias() || problem.dslopes())
       list.push_back({name(), "dBias and dSlopes", layout.scratch, layout.total - layout.scratch});
     if (problem.dsink()) list.push_back({name(), "dSink", layout.delta, 0});
@@ -147,7 +151,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
   struct Layout {
     std::size_t delta = 0;       ///< D of every row
     std::size_t strips = 0;      ///< number of the first strip of each batch entry
-    std::size_t dq = 0;          ///< [columns][heads][strips] of dQ
+    std::size_t dq = 0;          ///< [columns][heads][strips] of dQ, where it has to be added up
     std::size_t scratch = 0;     ///< of each worker
     std::size_t score_sums = 0;  ///< within it: where dBias and dSlopes are summed
     std::size_t scratch_stride = 0, total = 0;
@@ -164,9 +168,12 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     layout.strip_floats = ceil_div(d, 4) * 4 * strip;
     layout.strips = align_up(static_cast<std::size_t>(BackwardJobs::delta_rows(problem)) * sizeof(float));
     layout.dq = layout.strips + align_up(static_cast<std::size_t>(problem.batch() + 1) * sizeof(std::int64_t));
-    layout.scratch = layout.dq + align_up(static_cast<std::size_t>(layout.columns * problem.heads_q() *
-                                                                   layout.most_strips * layout.strip_floats) *
-                                          sizeof(float));
+    // Keys of a single chunk leave nothing to add up: a strip's dQ is written where it is made.
+    const std::int64_t sums = problem.s_k() > kBackwardChunk ? layout.columns : 0;
+    layout.scratch =
+        layout.dq +
+        align_up(static_cast<std::size_t>(sums * problem.heads_q() * layout.most_strips * layout.strip_floats) *
+                 sizeof(float));
     layout.score_sums = align_up(functions_.level->unit.scratch_bytes(d, d_v));
     layout.scratch_stride = layout.score_sums;
     if (problem.dbias() || problem.dslopes())
@@ -190,23 +197,15 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       strips_[0] = 0;
       for (std::int64_t b = 0; b < problem_.batch(); ++b)
         strips_[b + 1] = strips_[b] + ceil_div(jobs_.sequences()[b].s_q, strip());
-      if (problem_.heads_q() > 0) {
-        for_each_strip([&](const BackwardJob& job, std::int64_t, std::int64_t, std::int64_t first, std::int32_t rows) {
-          kernel_.functions_.level->delta(job, first, rows);
-        });
+      if (problem_.heads_q() == 0) {
+        zero_key_gradients();
+      } else {
+        if (!one_column()) make_delta();
         const std::int64_t pieces = problem_.heads_k() * layout_.columns;
         parallel_for(call_.executor, problem_.batch() * pieces, [&](std::int64_t index, int worker) {
           compute(index / pieces, index % pieces / layout_.columns, index % layout_.columns, worker);
         });
-        for_each_strip(
-            [&](const BackwardJob& job, std::int64_t b, std::int64_t h, std::int64_t first, std::int32_t rows) {
-              const Columns columns(layout_.columns, job.forward.s_k);
-              kernel_.functions_.level->finish_dq(job, first, rows,
-                                                  dq(0, b, h) + first / strip() * layout_.strip_floats, column_stride(),
-                                                  columns.first_keys.data(), static_cast<std::int32_t>(columns.count));
-            });
-      } else {
-        zero_key_gradients();
+        if (!one_column()) sum_dq();
       }
       if (problem_.dbias() || problem_.dslopes())
         write_bias_and_slope_gradients(call_, jobs_,
@@ -228,6 +227,24 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     }
     double* score_sums(int worker) const {
       return reinterpret_cast<double*>(static_cast<std::byte*>(scratch(worker)) + layout_.score_sums);
+    }
+
+    /// Whether a piece has all keys of its heads, and so makes their D before its products and writes their dQ itself.
+    bool one_column() const { return layout_.columns == 1; }
+
+    void make_delta() const {
+      for_each_strip([&](const BackwardJob& job, std::int64_t, std::int64_t, std::int64_t first, std::int32_t rows) {
+        kernel_.functions_.level->delta(job, first, rows);
+      });
+    }
+    void sum_dq() const {
+      for_each_strip(
+          [&](const BackwardJob& job, std::int64_t b, std::int64_t h, std::int64_t first, std::int32_t rows) {
+            const Columns columns(layout_.columns, job.forward.s_k);
+            kernel_.functions_.level->finish_dq(job, first, rows, dq(0, b, h) + first / strip() * layout_.strip_floats,
+                                                column_stride(), columns.first_keys.data(),
+                                                static_cast<std::int32_t>(columns.count));
+          });
     }
 
     /// Calls f(job, batch, head, first row, rows) for a few strips at a time, and then for each of them.
@@ -267,18 +284,28 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     void compute(std::int64_t b, std::int64_t g, std::int64_t column, int worker) const {
       const core::Sequence sequence = jobs_.sequences()[b];
       const Columns columns(layout_.columns, sequence.s_k);
-      if (column >= columns.count) return;
-      const std::int32_t from = columns.first_keys[static_cast<std::size_t>(column)],
-                         to = columns.first_keys[static_cast<std::size_t>(column) + 1];
-      const BackwardUnit& unit = kernel_.functions_.level->unit;
       const std::int64_t group = problem_.heads_q() / problem_.heads_k();
-      for (std::int32_t first = from; first < to; first += kBackwardChunk) {
-        const std::int32_t keys = std::min(kBackwardChunk, to - first);
+      if (one_column() && sequence.s_k == 0)
+        for (std::int64_t h = g * group; h < (g + 1) * group; ++h) finish_without_keys(jobs_.job(b, sequence, h));
+      if (column >= columns.count) return;
+      const KeyColumn span{.first = columns.first_keys[static_cast<std::size_t>(column)],
+                           .end = columns.first_keys[static_cast<std::size_t>(column) + 1],
+                           .alone = one_column()};
+      const BackwardUnit& unit = kernel_.functions_.level->unit;
+      for (std::int32_t first = span.first; first < span.end; first += kBackwardChunk) {
+        const std::int32_t keys = std::min(kBackwardChunk, span.end - first);
         unit.begin(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
         for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
-          unit.add(jobs_.job(b, sequence, h), from, first, keys, dq(column, b, h), scratch(worker));
+          unit.add(jobs_.job(b, sequence, h), span, first, keys, dq(column, b, h), scratch(worker));
         unit.end(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
       }
+    }
+
+    /// D and dQ of a sequence that no chunk of keys comes by.
+    void finish_without_keys(const BackwardJob& job) const {
+      const auto rows = static_cast<std::int32_t>(job.forward.s_q);
+      kernel_.functions_.level->delta(job, 0, rows);
+      kernel_.functions_.level->finish_dq(job, 0, rows, nullptr, 0, nullptr, 0);
     }
 
     const CpuBackwardKernel& kernel_;

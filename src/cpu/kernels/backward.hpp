@@ -18,6 +18,38 @@
 
 namespace heed::cpu::HEED_ISA {
 
+/// See BackwardKernels.
+HEED_NOINLINE void delta(const BackwardJob& job, int64_t first_row, int32_t rows) {
+  for (int64_t row = first_row; row < first_row + rows; ++row) {
+    F sum = zero();
+    for (int c = 0; c < job.forward.d_v; c += kLanes) {
+      const int n = smaller(job.forward.d_v - c, kLanes);
+      sum = fma(load_elements(address(job.d_o, 0, row, c), job.d_o.type, n),
+                load_elements(address(job.forward.o, 0, row, c), job.forward.o.type, n), sum);
+    }
+    const float d_lse = job.d_lse == nullptr ? 0.f : job.d_lse[row * job.d_lse_row];
+    job.delta[row] = sum_lanes(sum) - d_lse;
+  }
+}
+
+/// Rows of a gradient that nothing adds to.
+HEED_NOINLINE void store_zeros(const Plane& plane, int dim, int64_t first, int64_t rows) {
+  for (int64_t row = first; row < first + rows; ++row)
+    for (int c = 0; c < dim; c += kLanes)
+      store_elements(const_cast<char*>(address(plane, 0, row, c)), plane.type, zero(), smaller(dim - c, kLanes));
+}
+
+/// dQ of a strip from its sum [round4(d)][kStrip].
+HEED_NOINLINE void write_dq(const BackwardJob& job, int64_t first_row, int rows, const float* sum) {
+  ForwardJob dq_as_output = job.forward;
+  dq_as_output.o = job.dq;
+  dq_as_output.d_v = job.forward.d;
+  alignas(64) float factor[kStrip];
+  const float scale = job.dq_in_16_bits ? 1.f : job.forward.scale;
+  for (float& each : factor) each = scale;
+  unpack_output(dq_as_output, first_row, rows, sum, factor, nullptr);
+}
+
 template <class Unit>
 class Backward {
   static constexpr bool kPairs = Unit::kPairs;
@@ -37,7 +69,8 @@ class Backward {
   static void begin(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
     Backward(job, memory).begin_chunk(first, keys);
   }
-  static void add(const BackwardJob& job, int32_t column, int32_t first, int32_t keys, float* dq, void* memory) {
+  static void add(const BackwardJob& job, const KeyColumn& column, int32_t first, int32_t keys, float* dq,
+                  void* memory) {
     Unit::begin_tile();
     Backward(job, memory).add_head(column, first, keys, dq);
     Unit::end_tile();
@@ -92,15 +125,26 @@ class Backward {
     __builtin_memset(scratch_.dv, 0, sizeof(float) * static_cast<size_t>(padded) * static_cast<size_t>(pitch_v_));
   }
 
-  void add_head(int column, int first, int keys, float* dq) {
+  void add_head(const KeyColumn& column, int first, int keys, float* dq) {
     const ForwardJob& job = job_.forward;
     const long strip_floats = static_cast<long>(round_up(job.d, kRows)) * kStrip;
     for (int64_t row = 0; row < job.s_q; row += kStrip, dq += strip_floats) {
       const int rows = smaller(kStrip, static_cast<int>(job.s_q - row));
+      const StripWindows& windows = *scratch_.windows;
       scratch_.windows->set(job, row, rows);
-      if (!scratch_.windows->sees(first, keys)) continue;
-      add_strip(row, rows, first, keys);
-      store_dq(dq, /*fresh=*/first == column || !scratch_.windows->sees(column, first - column));
+      const bool makes_delta = column.alone && first == column.first;
+      if (makes_delta) delta(job_, row, rows);
+      const int behind = first + keys;
+      const bool seen_before = first > column.first && windows.sees(column.first, first - column.first);
+      const bool seen_behind = behind < column.end && windows.sees(behind, column.end - behind);
+      if (windows.sees(first, keys)) {
+        add_strip(row, rows, first, keys, makes_delta);
+        const bool whole = column.alone && !seen_behind;
+        sum_dq(seen_before ? dq : nullptr, whole ? scratch_.dq : dq);
+        if (whole) write_dq(job_, row, rows, scratch_.dq);
+      } else if (column.alone && behind == column.end && !seen_before) {
+        store_zeros(job_.dq, job.d, row, rows);
+      }
     }
   }
 
@@ -124,7 +168,7 @@ class Backward {
     }
   }
 
-  void add_strip(int64_t row, int rows, int first, int keys) {
+  void add_strip(int64_t row, int rows, int first, int keys, bool makes_delta) {
     const ForwardJob& job = job_.forward;
     load_strip(row, rows);
 #ifdef __AVX512BF16__
@@ -134,7 +178,7 @@ class Backward {
       rows_finite_ = q_finite && d_o_finite;
     }
 #endif
-    next_ = NextStrip::after(job_, row, scratch_.windows->keys_seen(first, keys) / kKeyStep);
+    next_ = NextStrip::after(job_, row, scratch_.windows->keys_seen(first, keys) / kKeyStep, makes_delta);
     __builtin_memset(scratch_.dq, 0, sizeof(float) * static_cast<size_t>(round_up(job.d, Unit::kOutputStep)) * kStrip);
     for (int block = 0; block * kKeyBlock < keys; ++block)
       add_block(row, rows, first, block, smaller(kKeyBlock, keys - block * kKeyBlock));
@@ -305,7 +349,8 @@ class Backward {
                     pitch_, run.keys, terms);
   }
 
-  void store_dq(float* dq, bool fresh) const {
+  /// The strip's dQ of this chunk and of those `before`, if there are any.
+  void sum_dq(const float* before, float* to) const {
     const long floats = static_cast<long>(round_up(job_.forward.d, kRows)) * kStrip;
     // The factor of the end is known here already: what is rounded is what will be written.
     const F scale = broadcast(job_.forward.scale);
@@ -313,14 +358,14 @@ class Backward {
       F x = load(scratch_.dq + n);
       if (job_.dq_in_16_bits) {
         x = mul(x, scale);
-        if (!fresh) x = HEED_ISA::add(x, load(dq + n));
+        if (before != nullptr) x = HEED_ISA::add(x, load(before + n));
         alignas(64) char rounded[kLanes * 4];
         store_elements(rounded, job_.dq.type, x, kLanes);
         x = load_elements(rounded, job_.dq.type, kLanes);
-      } else if (!fresh) {
-        x = HEED_ISA::add(x, load(dq + n));
+      } else if (before != nullptr) {
+        x = HEED_ISA::add(x, load(before + n));
       }
-      store(dq + n, x);
+      store(to + n, x);
     }
   }
 
@@ -346,27 +391,6 @@ class Backward {
 };
 
 /// See BackwardKernels.
-HEED_NOINLINE void delta(const BackwardJob& job, int64_t first_row, int32_t rows) {
-  for (int64_t row = first_row; row < first_row + rows; ++row) {
-    F sum = zero();
-    for (int c = 0; c < job.forward.d_v; c += kLanes) {
-      const int n = smaller(job.forward.d_v - c, kLanes);
-      sum = fma(load_elements(address(job.d_o, 0, row, c), job.d_o.type, n),
-                load_elements(address(job.forward.o, 0, row, c), job.forward.o.type, n), sum);
-    }
-    const float d_lse = job.d_lse == nullptr ? 0.f : job.d_lse[row * job.d_lse_row];
-    job.delta[row] = sum_lanes(sum) - d_lse;
-  }
-}
-
-/// Rows of a gradient that nothing adds to.
-HEED_NOINLINE void store_zeros(const Plane& plane, int dim, int64_t first, int64_t rows) {
-  for (int64_t row = first; row < first + rows; ++row)
-    for (int c = 0; c < dim; c += kLanes)
-      store_elements(const_cast<char*>(address(plane, 0, row, c)), plane.type, zero(), smaller(dim - c, kLanes));
-}
-
-/// See BackwardKernels.
 HEED_NOINLINE void finish_dq(const BackwardJob& job, int64_t first_row, int32_t rows, float* dq, int64_t column_stride,
                              const int32_t* column_keys, int32_t columns) {
   const long floats = static_cast<long>(round_up(job.forward.d, kRows)) * kStrip;
@@ -381,13 +405,7 @@ HEED_NOINLINE void finish_dq(const BackwardJob& job, int64_t first_row, int32_t 
       for (long n = 0; n < floats; n += kLanes) store(sum + n, add(load(sum + n), load(dq + n)));
   }
   if (sum == nullptr) return store_zeros(job.dq, job.forward.d, first_row, rows);
-  ForwardJob dq_as_output = job.forward;
-  dq_as_output.o = job.dq;
-  dq_as_output.d_v = job.forward.d;
-  alignas(64) float factor[kStrip];
-  const float scale = job.dq_in_16_bits ? 1.f : job.forward.scale;
-  for (float& each : factor) each = scale;
-  unpack_output(dq_as_output, first_row, rows, sum, factor, nullptr);
+  write_dq(job, first_row, rows, sum);
 }
 
 }  // namespace heed::cpu::HEED_ISA

@@ -85,29 +85,40 @@ HEED_NOINLINE bool pack_row_pairs(const Plane& plane, int dim, int64_t first, in
 }
 #endif
 
-/// Rows of Q and dO of a strip, fetched while the one before is multiplied: a few at a time, for more would wait for
-/// each other.
+/// Rows of Q and dO of a strip, and where D is made those of O, fetched while the strip before is multiplied: a few at
+/// a time, for more would wait for each other.
 struct NextStrip {
-  const char *q = nullptr, *d_o = nullptr;
-  long q_step = 0, d_o_step = 0, q_bytes = 0, d_o_bytes = 0;
+  struct Rows {
+    const char* at = nullptr;
+    long step = 0, bytes = 0;
+
+    static Rows of(const Plane& plane, int64_t first, int dim) {
+      return {address(plane, 0, first, 0), plane.row * size_of(plane.type), dim * size_of(plane.type)};
+    }
+    void fetch() {
+      fetch_row(at, bytes);
+      at += step;
+    }
+  };
+  Rows q, d_o, o;
   int rows = 0, at_a_time = 0;
 
   /// The strip behind the one that begins with `row`, for about `times` calls of fetch().
-  static NextStrip after(const BackwardJob& job, int64_t row, int times) {
-    const Plane &q = job.forward.q, &d_o = job.d_o;
+  static NextStrip after(const BackwardJob& job, int64_t row, int times, bool with_o) {
     const int64_t first = row + kStrip, left = job.forward.s_q - first;
     if (left <= 0) return {};
-    NextStrip next{address(q, 0, first, 0),     address(d_o, 0, first, 0),       q.row * size_of(q.type),
-                   d_o.row * size_of(d_o.type), job.forward.d * size_of(q.type), job.forward.d_v * size_of(d_o.type)};
+    NextStrip next{Rows::of(job.forward.q, first, job.forward.d), Rows::of(job.d_o, first, job.forward.d_v),
+                   with_o ? Rows::of(job.forward.o, first, job.forward.d_v) : Rows{}};
     next.rows = left < kStrip ? static_cast<int>(left) : kStrip;
     next.at_a_time = next.rows / larger(1, times) + 1;
     return next;
   }
 
   void fetch() {
-    for (int i = smaller(rows, at_a_time); i > 0; --i, --rows, q += q_step, d_o += d_o_step) {
-      fetch_row(q, q_bytes);
-      fetch_row(d_o, d_o_bytes);
+    for (int i = smaller(rows, at_a_time); i > 0; --i, --rows) {
+      q.fetch();
+      d_o.fetch();
+      o.fetch();
     }
   }
 };
