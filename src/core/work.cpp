@@ -2,33 +2,15 @@
 
 #include "core/invalid.hpp"
 #include "core/sequences.hpp"
+#include "core/visible_pairs.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 namespace heed {
 namespace {
-
-/// Visible pairs of one sequence and head. The count of a row is linear in i between the rows where one of the bounds
-/// starts or stops to matter, so a few trapezia make the sum, however long the sequence.
-double visible_pairs(const MaskBounds& m, std::int64_t s_q) {
-  std::array<std::int64_t, 8> knots{
-      0, s_q - 1, -m.x, m.y - 1, m.s_k - m.x, m.sink - m.x, m.sink + m.y - 1, m.s_k + m.y - 1};
-  for (std::int64_t& knot : knots) knot = std::clamp<std::int64_t>(knot, 0, std::max<std::int64_t>(s_q - 1, 0));
-  std::sort(knots.begin(), knots.end());
-  double pairs = s_q > 0 ? static_cast<double>(m.count(0)) : 0;
-  for (std::size_t i = 1; i < knots.size(); ++i) {
-    const std::int64_t from = knots[i - 1], to = knots[i];
-    if (from == to) continue;
-    // Rows (from, to]: the whole trapezium with both ends, less its first row.
-    const std::int64_t first = m.count(from), last = m.count(to);
-    pairs += static_cast<double>(to - from + 1) * static_cast<double>(first + last) / 2 - static_cast<double>(first);
-  }
-  return pairs;
-}
 
 /// Rows or entries of the batch added up: once each, or, where they lie at one place (stride 0), the most of any.
 class Extent {
@@ -56,7 +38,7 @@ class Counter {
   /// A number of entries of these lengths.
   void add(std::int64_t s_q, std::int64_t s_k, std::int64_t entries) {
     const auto times = static_cast<double>(entries);
-    pairs_ += times * visible_pairs(p_.mask().bounds(s_q, s_k), s_q) * static_cast<double>(p_.heads_q());
+    pairs_ += times * core::visible_pairs(p_.mask().bounds(s_q, s_k), s_q) * static_cast<double>(p_.heads_q());
     lse_rows_ += times * static_cast<double>(s_q);
     for (const Operand operand : p_.operands())
       tensors_[static_cast<std::size_t>(operand)].add(elements(operand, s_q, s_k), times);

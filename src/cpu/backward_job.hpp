@@ -23,9 +23,6 @@ struct BackwardJob {
 /// Keys whose K, V, dK and dV a piece holds at a time: a few blocks, which fit the second-level cache.
 inline constexpr int32_t kBackwardChunk = 4 * kKeyBlock;
 
-/// Into how many columns of chunks the keys of a head are cut at most.
-inline constexpr int32_t kMostKeyColumns = 16;
-
 /// A column of chunks: keys of one head that one worker goes over.
 struct KeyColumn {
   int32_t first = 0, end = 0;  ///< keys [first, end)

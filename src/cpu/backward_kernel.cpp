@@ -2,6 +2,7 @@
 
 #include "core/ceil_div.hpp"
 #include "cpu/backward_jobs.hpp"
+#include "cpu/key_columns.hpp"
 #include "cpu/shared_gradients.hpp"
 
 #include <heed/executor.hpp>
@@ -87,29 +88,6 @@ bool worth_waking_threads(const Problem& problem) {
          kMultiplications;
 }
 
-/// Into how many columns the keys of each head are cut, so that a few heads keep many threads busy. Each column sums up
-/// a dQ of its own, and the columns are added in their order. By the problem alone, never by the threads: it shows in
-/// the last bits.
-std::int64_t columns_of(const Problem& problem) {
-  const std::int64_t heads = std::max<std::int64_t>(1, problem.batch() * problem.heads_k());
-  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(problem.s_k(), kBackwardChunk));
-  return std::clamp<std::int64_t>(ceil_div(kMostKeyColumns, heads), 1, chunks);
-}
-
-/// The columns of one sequence: whole chunks, as even as may be.
-struct Columns {
-  std::int64_t count = 0;
-  std::array<std::int32_t, kMostKeyColumns + 1> first_keys = {};  ///< of each, and behind the last
-
-  Columns(std::int64_t most, std::int64_t s_k) {
-    const std::int64_t chunks = ceil_div(s_k, kBackwardChunk);
-    count = std::min(most, chunks);
-    for (std::int64_t c = 0; c <= count && count > 0; ++c)
-      first_keys[static_cast<std::size_t>(c)] =
-          static_cast<std::int32_t>(std::min(c * chunks / count * kBackwardChunk, s_k));
-  }
-};
-
 class CpuBackwardKernel final : public dispatch::BackwardKernel {
  public:
   explicit CpuBackwardKernel(const BackwardKernelSpec& spec)
@@ -162,7 +140,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     const auto d = static_cast<std::int32_t>(problem.d()), d_v = static_cast<std::int32_t>(problem.d_v());
     const std::int64_t strip = functions_.level->strip;
     Layout layout;
-    layout.columns = columns_of(problem);
+    layout.columns = most_key_columns(problem);
     layout.most_strips = problem.mode() == Mode::group ? problem.total_q() / strip + problem.batch()
                                                        : problem.batch() * ceil_div(problem.s_q(), strip);
     layout.strip_floats = ceil_div(d, 4) * 4 * strip;
@@ -200,12 +178,12 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       if (problem_.heads_q() == 0) {
         zero_key_gradients();
       } else {
-        if (!one_column()) make_delta();
+        if (layout_.columns > 1) find_columns(), make_delta();
         const std::int64_t pieces = problem_.heads_k() * layout_.columns;
         parallel_for(call_.executor, problem_.batch() * pieces, [&](std::int64_t index, int worker) {
           compute(index / pieces, index % pieces / layout_.columns, index % layout_.columns, worker);
         });
-        if (!one_column()) sum_dq();
+        if (layout_.columns > 1) sum_dq();
       }
       if (problem_.dbias() || problem_.dslopes())
         write_bias_and_slope_gradients(call_, jobs_,
@@ -229,22 +207,33 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       return reinterpret_cast<double*>(static_cast<std::byte*>(scratch(worker)) + layout_.score_sums);
     }
 
-    /// Whether a piece has all keys of its heads, and so makes their D before its products and writes their dQ itself.
-    bool one_column() const { return layout_.columns == 1; }
+    /// Several columns mean fewer key/value heads in the whole batch than there may be columns.
+    void find_columns() {
+      for (std::int64_t b = 0; b < problem_.batch(); ++b) {
+        const core::Sequence sequence = jobs_.sequences()[b];
+        columns_[static_cast<std::size_t>(b)] =
+            KeyColumns(layout_.columns, problem_.mask().bounds(sequence.s_q, sequence.s_k), sequence.s_q);
+      }
+    }
+    KeyColumns columns_of(std::int64_t b, const core::Sequence& sequence) const {
+      if (layout_.columns > 1) return columns_[static_cast<std::size_t>(b)];
+      return KeyColumns(1, problem_.mask().bounds(sequence.s_q, sequence.s_k), sequence.s_q);
+    }
 
+    // Of sequences with several columns; a column that is alone does both itself.
     void make_delta() const {
-      for_each_strip([&](const BackwardJob& job, std::int64_t, std::int64_t, std::int64_t first, std::int32_t rows) {
-        kernel_.functions_.level->delta(job, first, rows);
+      for_each_strip([&](const BackwardJob& job, std::int64_t b, std::int64_t, std::int64_t first, std::int32_t rows) {
+        if (columns_[static_cast<std::size_t>(b)].count() > 1) kernel_.functions_.level->delta(job, first, rows);
       });
     }
     void sum_dq() const {
-      for_each_strip(
-          [&](const BackwardJob& job, std::int64_t b, std::int64_t h, std::int64_t first, std::int32_t rows) {
-            const Columns columns(layout_.columns, job.forward.s_k);
-            kernel_.functions_.level->finish_dq(job, first, rows, dq(0, b, h) + first / strip() * layout_.strip_floats,
-                                                column_stride(), columns.first_keys.data(),
-                                                static_cast<std::int32_t>(columns.count));
-          });
+      for_each_strip([&](const BackwardJob& job, std::int64_t b, std::int64_t h, std::int64_t first,
+                         std::int32_t rows) {
+        const KeyColumns& columns = columns_[static_cast<std::size_t>(b)];
+        if (columns.count() > 1)
+          kernel_.functions_.level->finish_dq(job, first, rows, dq(0, b, h) + first / strip() * layout_.strip_floats,
+                                              column_stride(), columns.first_keys(), columns.count());
+      });
     }
 
     /// Calls f(job, batch, head, first row, rows) for a few strips at a time, and then for each of them.
@@ -283,14 +272,12 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     /// One column of keys of one key/value head: all its chunks, each against every query head that shares it.
     void compute(std::int64_t b, std::int64_t g, std::int64_t column, int worker) const {
       const core::Sequence sequence = jobs_.sequences()[b];
-      const Columns columns(layout_.columns, sequence.s_k);
+      const KeyColumns columns = columns_of(b, sequence);
       const std::int64_t group = problem_.heads_q() / problem_.heads_k();
-      if (one_column() && sequence.s_k == 0)
+      if (columns.count() == 0 && column == 0)
         for (std::int64_t h = g * group; h < (g + 1) * group; ++h) finish_without_keys(jobs_.job(b, sequence, h));
-      if (column >= columns.count) return;
-      const KeyColumn span{.first = columns.first_keys[static_cast<std::size_t>(column)],
-                           .end = columns.first_keys[static_cast<std::size_t>(column) + 1],
-                           .alone = one_column()};
+      if (column >= columns.count()) return;
+      const KeyColumn span = columns[column];
       const BackwardUnit& unit = kernel_.functions_.level->unit;
       for (std::int32_t first = span.first; first < span.end; first += kBackwardChunk) {
         const std::int32_t keys = std::min(kBackwardChunk, span.end - first);
@@ -315,6 +302,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     const BackwardJobs jobs_;
     std::int64_t* strips_;
     float* dq_;
+    std::array<KeyColumns, kMostKeyColumns> columns_ = {};  ///< of each batch entry, where there are several
   };
 
   Functions functions_;
