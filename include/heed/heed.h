@@ -76,7 +76,8 @@ typedef enum heed_type {
   HEED_U16 = 11
 } heed_type;
 
-/* A view over memory the caller owns. rank 0: not given. Strides are in elements. heed writes only into outputs. */
+/* A view over memory the caller owns. rank 0 and no data: not given. Strides are in elements. heed writes only into
+ * outputs. */
 typedef struct heed_tensor {
   void* data;
   int32_t type; /* a heed_type */

@@ -63,8 +63,8 @@ OutputView view(const heed_tensor& tensor, std::string_view name) {
   if (tensor.rank < 0 || tensor.rank > OutputView::kMaxRank)
     throw invalid("{}.rank = {} : it must be 0 (not given) to {}.", name, tensor.rank, OutputView::kMaxRank);
   OutputView result;
-  if (tensor.rank == 0) return result;
   result.data = tensor.data;
+  if (tensor.rank == 0) return result;  // with a pointer it is refused: a forgotten rank is not "not given"
   result.type = enumerator<DataType>(tensor.type, HEED_U16, fmt::format("{}.type", name), "heed_type");
   result.rank = tensor.rank;
   std::copy_n(tensor.sizes, tensor.rank, result.sizes.begin());

@@ -99,6 +99,12 @@ TEST(CBackward, refuses_what_means_nothing) {
   EXPECT_THAT(refusal([](auto& a) { a.struct_size = 8; }), HasSubstr("heed_backward_args: struct_size = 8"));
   EXPECT_THAT(refusal([](auto& a) { a.forward = nullptr; }), HasSubstr("args.forward is NULL"));
   EXPECT_THAT(refusal([](auto& a) { a.d_o = {}; }), HasSubstr("d_o is not given"));
+  // A rank that was forgotten: the gradient would be missed later.
+  float dbias = 0;
+  EXPECT_THAT(refusal([&](auto& a) {
+                a.dbias = {&dbias, HEED_F32, 0, {}, {}};
+              }),
+              HasSubstr("dbias: a pointer with no sizes"));
   EXPECT_THAT(refusal([](auto& a) { a.deterministic = 2; }), HasSubstr("deterministic = 2"));
   EXPECT_THAT(refusal([](auto& a) { a.dq_accumulation = 2; }), HasSubstr("dq_accumulation = 2"));
   EXPECT_THAT(refusal([](auto& a) { a.dq_accumulation = HEED_DQ_16_BIT; }), HasSubstr("q is f32"));

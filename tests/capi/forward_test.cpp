@@ -118,6 +118,11 @@ TEST(CForward, numbers_that_name_nothing_are_refused_with_the_field) {
   EXPECT_EQ(with([](auto& a) { a.k.type = -1; }), "k.type = -1 : a heed_type is 0 to 11.");
   EXPECT_EQ(with([](auto& a) { a.o.rank = 5; }), "o.rank = 5 : it must be 0 (not given) to 4.");
   EXPECT_EQ(with([](auto& a) { a.lse.rank = -1; }), "lse.rank = -1 : it must be 0 (not given) to 4.");
+  float bias = 0;
+  EXPECT_EQ(with([&](auto& a) {
+              a.bias = {&bias, HEED_F32, 0, {}, {}};
+            }),
+            "bias: a pointer with no sizes; give its shape, or leave it out altogether.");
   EXPECT_EQ(with([](auto& a) { a.math = 2; }), "math = 2 : a heed_math is 0 to 1.");
   EXPECT_EQ(with([](auto& a) { a.mask.kind = 4; }), "mask.kind = 4 : a heed_mask_kind is 0 to 3.");
   EXPECT_EQ(with([](auto& a) { a.reserved = 1; }), "args.reserved = 1 : it must be 0.");
