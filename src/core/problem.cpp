@@ -101,6 +101,8 @@ Strides Problem::strides(Operand which) const {
   const std::int64_t heads = of_q ? heads_q() : heads_k();
   const std::int64_t dim = shape == Operand::q || shape == Operand::k ? d_ : d_v();
 
+  // Nobody steps through a tensor without elements: libraries tell any strides of one, NumPy zeros.
+  if ((batch_ == 0 && mode_ == Mode::batch) || rows == 0 || heads == 0) return {};
   Strides result;
   if (const auto& told = strides_[static_cast<std::size_t>(which)]) {
     result = *told;

@@ -226,6 +226,19 @@ TEST(Problem, InnermostStridesAreOneExceptForColumnMajorV) {
   expect_fine(typical().lengths(128, 1).strides(Operand::v, {8 * 32 * 256, 1, 32 * 256, 256}));
 }
 
+// Libraries tell any strides of a tensor without elements: NumPy zeros, for one.
+TEST(Problem, StridesOfTensorsWithoutElementsDoNotMatter) {
+  const Strides zeros{0, 0, 0, 0};
+  const Problem no_queries = typical().lengths(0, 256);
+  expect_fine(Problem(no_queries).strides(Operand::q, zeros).strides(Operand::o, zeros));
+  expect_fine(typical().lengths(128, 0).strides(Operand::k, zeros).strides(Operand::v, zeros));
+  expect_fine(typical().batch(0).strides(Operand::q, zeros).strides(Operand::k, zeros));
+  expect_fine(typical().mode(Mode::group).batch(0).lengths(0, 0).total_rows(0, 0).strides(Operand::q, zeros));
+  EXPECT_EQ(Problem(no_queries).strides(Operand::o, {1, 2, 3, 0}), no_queries);
+  EXPECT_EQ(Problem(no_queries).strides(Operand::o, {1, 2, 3, 0}).to_json(), no_queries.to_json());
+  expect_broken(Problem(no_queries).strides(Operand::k, {0, 0, 0, 0}), {"k: the stride of the head dim is 0"});
+}
+
 TEST(Problem, InputsMayOverlapThemselvesButOutputsMayNot) {
   expect_fine(typical().strides(Operand::k, {0, 0, 0, 1}));
   expect_fine(typical().strides(Operand::v, {0, 64, 0, 1}));
