@@ -10,7 +10,7 @@ namespace heed {
 
 Problem Problem::of(const BackwardArgs& args, Memory memory) {
   const auto views = core::all_views(args);
-  for (const core::NamedView& view : views) core::check_view(view);
+  for (const core::NamedView& view : views) core::check_view(view, memory);
   const ForwardArgs forward = core::forward_half(args);
   Problem problem = Problem::backward();
   core::read_operands(forward, memory, problem);

@@ -10,7 +10,7 @@ namespace heed {
 
 Problem Problem::of(const ForwardArgs& args, Memory memory) {
   const auto views = core::all_views(args);
-  for (const core::NamedView& view : views) core::check_view(view);
+  for (const core::NamedView& view : views) core::check_view(view, memory);
   Problem problem;
   core::read_operands(args, memory, problem);
   core::read_features(args, problem);
@@ -41,7 +41,7 @@ std::array<NamedView, kViews> all_views(const ForwardArgs& args) {
            {"dropout.state", args.dropout.state}}};
 }
 
-void check_view(const NamedView& named) {
+void check_view(const NamedView& named, Memory memory) {
   const auto& [name, view] = named;
   if (view.rank == 0) {
     if (view.data != nullptr)
@@ -67,6 +67,12 @@ void check_view(const NamedView& named) {
                   view.strides[0], view.strides[1], view.strides[2], view.strides[3]);
   if (view.data == nullptr && !empty)
     throw invalid("{} is {} but its data is null: give a pointer, or leave it out altogether.", name, shape_text(view));
+  // A processor reads across such boundaries; a GPU stops the whole process's work there.
+  const auto element = static_cast<std::uintptr_t>((bits(view.type) + 7) / 8);
+  if (const auto odd = reinterpret_cast<std::uintptr_t>(view.data) % element;
+      memory == Memory::gpu && odd != 0 && !empty)
+    throw invalid("{} begins {} byte{} behind a multiple of {}: in GPU memory {} begins at a multiple of its size.",
+                  name, odd, odd == 1 ? "" : "s", element, heed::name(view.type));
 }
 
 void check_memory(std::span<const NamedView> views, std::size_t output_views) {

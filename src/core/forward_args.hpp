@@ -21,8 +21,9 @@ struct NamedView {
 inline constexpr std::size_t kOutputs = 3, kViews = 16;
 std::array<NamedView, kViews> all_views(const ForwardArgs& args);
 
-/// What must hold for any view, whatever it is used for: rank, sizes, reach, and data where there are elements.
-void check_view(const NamedView& named);
+/// What must hold for any view, whatever it is used for: rank, sizes, reach, data where there are elements, and in GPU
+/// memory its elements at multiples of their size.
+void check_view(const NamedView& named, Memory memory);
 
 /// q, k, v, o against each other, and the sequences: sets types, mode, sizes and strides.
 void read_operands(const ForwardArgs& args, Memory memory, Problem& problem);

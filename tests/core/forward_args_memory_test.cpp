@@ -17,6 +17,20 @@ TEST(ForwardMemory, BatchModeIsTheSameProblemInBoth) {
   EXPECT_EQ(Problem::of(buffers.args(), Memory::gpu), Problem::of(buffers.args()));
 }
 
+// A GPU ends all work of the process where an element is not at a multiple of its size; a processor reads it.
+TEST(ForwardMemory, ElementsInGpuMemoryBeginAtMultiplesOfTheirSize) {
+  BatchBuffers buffers;
+  ForwardArgs args = buffers.args();
+  args.lse = {buffers.lse.data(), f32, {2, 4, 3}};
+  const auto moved = [](void* data) { return static_cast<void*>(static_cast<std::byte*>(data) + 2); };
+  args.lse.data = moved(args.lse.data);
+  gpu_refuses(args, {"lse begins 2 bytes behind a multiple of 4", "in GPU memory f32"});
+  EXPECT_NO_THROW(Problem::of(args));
+  args.lse = {};
+  args.k.data = moved(buffers.k.data());
+  gpu_refuses(args, {"k begins 2 bytes behind a multiple of 4"});
+}
+
 TEST(ForwardMemory, ListsInGpuMemoryAreNotRead) {
   GroupBuffers buffers;
   ForwardArgs args = buffers.args();
