@@ -87,9 +87,15 @@ std::optional<Verdict> broken_general_rule(const Registry::Entry& entry, const W
 void check_wishes(const Registry& registry, const Wishes& wishes, std::string_view family) {
   if (wishes.kernel.empty()) return;
   const Registry::Entry* entry = registry.find(wishes.kernel);
-  if (entry == nullptr)
+  if (entry == nullptr) {
+    for (const auto& missing : registry.missing_engines())
+      if (wishes.kernel.starts_with(fmt::format("{}/", name(missing.engine))))
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("not supported: {} : its engine is not here.\n  {}   missing   {}", wishes.kernel,
+                                name(missing.engine), missing.reason));
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("no kernel is called '{}'; 'heed kernels' lists the names.", wishes.kernel));
+  }
   if (entry->kernel->family() != family)
     throw Error(ErrorCode::invalid_argument, fmt::format("{} is a kernel of the family {}, the problem is one for {}.",
                                                          wishes.kernel, entry->kernel->family(), family));

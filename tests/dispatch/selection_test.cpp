@@ -84,6 +84,18 @@ TEST(Selection, a_name_that_no_kernel_has_is_invalid_and_not_unsupported) {
   EXPECT_STREQ(error->what(), "no kernel is called 'fwd_tile'; 'heed kernels' lists the names.");
 }
 
+// Without its engine nobody knows the kernel, but its name is as good as on another machine.
+TEST(Selection, a_named_kernel_of_an_engine_that_is_not_here_is_unsupported_with_that_reason) {
+  const Registry registry = registry_without_cuda(kTiles);
+  const auto error = error_of([&] { kForwardFamily.select(registry, square(), {.kernel = "cuda/sm_90/fwd_tile"}); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::unsupported);
+  EXPECT_STREQ(
+      error->what(),
+      "not supported: cuda/sm_90/fwd_tile : its engine is not here.\n  cuda   missing   this build has no CUDA "
+      "engine");
+}
+
 TEST(Selection, an_engine_that_is_not_in_the_build_is_refused_with_that_reason) {
   const Registry registry = registry_without_cuda(kTiles);
   const auto error = error_of([&] { kForwardFamily.select(registry, square(), {.engine = EngineChoice::cuda}); });
