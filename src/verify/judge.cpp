@@ -267,6 +267,13 @@ std::string Position::to_string() const {
   return d < 0 ? fmt::format("({}, {}, {})", b, h, i) : fmt::format("({}, {}, {}, {})", b, h, i, d);
 }
 
+Distance Verdict::worst() const {
+  Distance worst = o;
+  for (const auto& [tensor, distance] : gradients)
+    if (!worst.compared || distance.max_error * worst.allowed > worst.max_error * distance.allowed) worst = distance;
+  return worst;
+}
+
 std::string Verdict::to_string() const {
   std::string text;
   for (const auto& [tensor, distance] : gradients)

@@ -39,6 +39,8 @@ struct Verdict {
   bool unsupported = false;             ///< refused because no kernel computes it, and nothing was touched
 
   bool valid() const { return status == Status::valid; }
+  /// O, or of a backward case the gradient that is furthest off, measured by what it may be.
+  Distance worst() const;
   bool all_rows() const { return rows_checked == rows_total; }
   /// "max error 1.9e-03 at (0, 3, 17, 44), allowed 3.1e-03; 512 of 4096 rows checked", and the complaints.
   std::string to_string() const;

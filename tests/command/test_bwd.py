@@ -118,9 +118,20 @@ def test_fuzz_checks_gradients(ok, heed):
     assert done.returncode == WRONG and "heed bwd " in done.stdout
 
 
-def test_bench_measures_gradients(ok):
-    text = ok("bench", "cpu", "-op=bwd", "--quick", "-engine=cpu", "--filter=full*1024*d64")
+def test_bench_measures_gradients(ok, tmp_path):
+    path = tmp_path / "report.json"
+    text = ok("bench", "cpu", "-op=bwd", "--quick", "-engine=cpu", "--filter=full*1024*d64", f"--json={path}")
     assert "bwd fp32" in text
+    assert all(0 < row["max_error"] <= row["tolerance"] for row in json.loads(path.read_text())["rows"])
+
+
+def test_bench_tells_what_each_gradient_costs(ok, tmp_path):
+    path = tmp_path / "report.json"
+    ok("bench", "features", "-op=bwd", "--quick", "-engine=cpu", "-v=0", "--filter=*fp32*", f"--json={path}")
+    rows = {row["label"]: row for row in json.loads(path.read_text())["rows"]}
+    for label in ("dBias of s_k", "dSlopes of ALiBi", "dSink", "gradient of the LSE", "deterministic"):
+        assert rows[label]["relative"] > 0
+    assert "lse" not in rows  # of the forward pass alone
 
 
 def test_a_forward_kernel_cannot_be_named(heed):

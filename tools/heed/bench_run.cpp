@@ -67,8 +67,8 @@ class Measurement {
     if (options_.check) {
       const verify::Verdict verdict = lane.prepared.check(kCheckQuickly);
       lane.row.valid = verdict.valid();
-      lane.row.max_error = verdict.o.max_error;
-      lane.row.tolerance = verdict.o.allowed;
+      lane.row.max_error = verdict.worst().max_error;
+      lane.row.tolerance = verdict.worst().allowed;
       if (!verdict.valid()) {
         progress_.clear();
         fmt::print(stderr, "heed: wrong result: {}{}\n  {}\n", problem.problem.to_command(), options_.where.to_words(),

@@ -117,6 +117,14 @@ std::vector<SuiteRow> features() {
       Feature{"packed q, k, v", "-d=128 -s=2048 -layout=qkvpacked -operm=0"},
       Feature{"V column-major", "-d=128 -s=2048 -vlayout=c"},
       Feature{"unaligned by 1 element, gaps of 3", "-d=128 -s=2048 -align=1 -row_gap=3"},
+      // Of the backward pass alone.
+      Feature{"dBias of s*s_k, f32", "-d=128 -s=2048 -bias=e -bias_prec=fp32 -dbias=1"},
+      Feature{"dBias of h*s*s_k, input type", "-d=128 -s=2048 -bias=e:1 -dbias=1"},
+      Feature{"dBias of s_k", "-d=128 -s=2048 -bias=e:k -dbias=1"},
+      Feature{"dSlopes of ALiBi", "-d=128 -s=2048 -bias=a -slope_grad=1"},
+      Feature{"dSink", "-d=128 -s=2048 -init_sink=2 -sink_grad=1"},
+      Feature{"gradient of the LSE", "-d=128 -s=2048 -dlse=1"},
+      Feature{"deterministic", "-d=128 -s=2048 -deterministic=1"},
   };
   std::vector<SuiteRow> rows;
   for (const char* type : {"fp32", "bf16"}) {

@@ -39,14 +39,12 @@ Json record_of(const Result& result) {
   json["tolerance"] = nullptr;
   if (const auto& verdict = result.verdict) {
     json["valid"] = verdict->valid();
-    // Of a backward run the gradient that is furthest off, measured by what it may be.
-    verify::Distance worst = verdict->o;
     for (const auto& [tensor, distance] : verdict->gradients) {
       json[tensor + "_max_error"] = number(distance.max_error);
       json[tensor + "_max_error_at"] = position(distance.at);
       json[tensor + "_tolerance"] = number(distance.allowed);
-      if (!worst.compared || distance.max_error * worst.allowed > worst.max_error * distance.allowed) worst = distance;
     }
+    const verify::Distance worst = verdict->worst();
     json["max_error"] = number(worst.max_error);
     json["max_error_at"] = position(worst.at);
     json["tolerance"] = number(worst.allowed);
