@@ -49,11 +49,11 @@ double ArgReader::number(const std::string& key) const {
   return *number;
 }
 
-bool ArgReader::boolean(const std::string& key) const {
+bool ArgReader::boolean(const std::string& key, std::string_view rule) const {
   const std::string& word = text(key);
   if (word == "1" || word == "t" || word == "true") return true;
   if (word == "0" || word == "f" || word == "false") return false;
-  throw bad(key, "takes 0 or 1.");
+  throw bad(key, rule);
 }
 
 std::vector<std::int64_t> ArgReader::list(const std::string& key, std::int64_t least) const {

@@ -33,7 +33,7 @@ class ArgReader {
   std::int64_t size_or(const std::string& key, std::int64_t other) const;
   std::uint64_t word(const std::string& key) const;
   double number(const std::string& key) const;
-  bool boolean(const std::string& key) const;
+  bool boolean(const std::string& key, std::string_view rule = "takes 0 or 1.") const;
   std::vector<std::int64_t> list(const std::string& key, std::int64_t least) const;
 
   /// The value whose name is the text.

@@ -112,9 +112,12 @@ void Case::check() const {
   if (dslopes && alibi == Alibi::none) throw core::invalid("slope_grad=1: there is no ALiBi; give -bias=a, too.");
 
   if (packing != Packing::none && v_column_major) throw core::invalid("vlayout=c: a packed v has its rows contiguous.");
-  for (const ZeroStride& zero : zero_strides)
+  for (const ZeroStride& zero : zero_strides) {
     if (packing != Packing::none && zero.tensor <= ZeroStride::Tensor::v)
       throw core::invalid("zero_strides: a packed tensor has a place for each of its elements.");
+    if (!backward() && zero.tensor == ZeroStride::Tensor::d_o)
+      throw core::invalid("zero_strides=d_o.{}: a tensor of the backward pass.", zero.dim);
+  }
   for (const Reversed& each : reversed) {
     if (each.tensor == Operand::v && each.dim == 's' && v_column_major)
       throw core::invalid("reversed=v.s: of a v by columns the stride of the sequence is 1.");

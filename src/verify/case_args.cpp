@@ -178,6 +178,7 @@ void read_bias(const ArgReader& in, Case& c) {
     if (c.bias->type != c.type && c.bias->type != f32)
       throw in.bad("bias_prec", "the bias is fp32 or of the type of q.");
   }
+  if (!c.bias && in.text("bias_prec") != "same") throw in.bad("bias_prec", "there is no bias; give -bias=e, too.");
   c.bias_inf = in.boolean("bias_inf");
   if (c.bias_inf && !c.bias) throw in.bad("bias_inf", "there is no bias; give -bias=e, too.");
 }
@@ -210,8 +211,8 @@ std::optional<Layout> read_layout(const ArgReader& in, const std::string& key) {
 }
 
 void read_gradients(const ArgReader& in, Case& c) {
-  if (in.text("dbias") != "0") {
-    const bool wide = in.choice<bool>("dbias", {{"0", false}, {"1", false}, {"fp32", true}, {"f32", true}});
+  const bool wide = in.text("dbias") == "fp32" || in.text("dbias") == "f32";
+  if (wide || in.boolean("dbias", "takes 0 or 1, or fp32.")) {
     if (!c.bias) throw in.bad("dbias", "there is no bias; give -bias=e, too.");
     c.dbias = wide ? f32 : c.bias->type;
   }

@@ -55,7 +55,9 @@ constexpr std::array kKeys{
 
     CaseKey{"dbias", "0", "1: dBias, in the type of the bias; fp32: in fp32. Needs -bias=e", kGradients,
             Operation::backward},
-    CaseKey{"sink_grad", "0", "1: dSink, with -init_sink=1 unless that is given", kGradients, Operation::backward},
+    CaseKey{"sink_grad", "0",
+            "1: dSink, with -init_sink=1 unless that is given (those take all weight; of -init_sink=2 dSink says more)",
+            kGradients, Operation::backward},
     CaseKey{"slope_grad", "0", "1: dSlopes of ALiBi. Needs -bias=a or -alibi", kGradients, Operation::backward},
     CaseKey{"dlse", "0", "1: the LSE has a gradient, too", kGradients, Operation::backward},
     CaseKey{"dq_acc", "32", "dQ is summed up in f32; 16: in the type of q", kGradients, Operation::backward},

@@ -18,6 +18,12 @@ def test_the_result_is_one_line_with_sizes_figures_and_the_verdict(ok):
     ), first
 
 
+@pytest.mark.parametrize("text, told", [("0", "0"), ("1", "1"), ("true", "1"), ("f", "0"), ("fp32", "fp32")])
+def test_the_line_tells_whether_dbias_is_asked_for_and_where_it_is_wider_than_the_bias(ok, text, told):
+    first = ok("bwd", *SMALL, "-engine=cpu", "-prec=bf16", "-bias=e", f"-dbias={text}").splitlines()[0]
+    assert f", bias:e, dbias:{told}, " in first
+
+
 @pytest.mark.parametrize(
     "arguments, gradients",
     [
@@ -81,6 +87,8 @@ def test_a_wrong_element_is_found_and_the_line_that_repeats_it_printed(heed):
         (("-sink_grad=1", "-init_sink=0"), "there is no sink"),
         (("-prec=fp32", "-dq_acc=16"), "q is fp32"),
         (("-deterministic=2",), "takes 0 or 1"),
+        (("-bias=e", "-dbias=2"), "-dbias=2 : takes 0 or 1, or fp32."),
+        (("-bias_prec=fp32",), "-bias_prec=fp32 : there is no bias; give -bias=e, too."),
         (("-lse=1",), "lse"),
         (("-randval=1",), "randval"),
     ],

@@ -68,6 +68,8 @@ from conftest import USAGE
         (("-iperm=1", "-layout=bshd"), ["-layout=bshd", "-iperm"]),
         (("-init=uf", "-dist=normal"), ["-dist=normal", "-init"]),
         (("-scale=1", "-scale_s=2"), ["scale_s"]),
+        (("-bias_prec=fp32",), ["-bias_prec=fp32", "there is no bias"]),
+        (("-zero_strides=d_o.h",), ["zero_strides=d_o.h", "backward pass"]),
         (("-jsonfile=x.json",), ["-jsonfile=x.json", "-json=1"]),
         # words that are no arguments
         (("-sk=4",), ["-sk=4", "did you mean '-s_k'?"]),

@@ -57,6 +57,12 @@ std::string bias_text(const Case& c) {
   return text.empty() ? "n" : text;
 }
 
+/// Its type where that is not the type of the bias.
+std::string_view dbias_text(const Case& c) {
+  if (!c.dbias) return "0";
+  return c.bias && *c.dbias == c.bias->type ? "1" : type_text(*c.dbias);
+}
+
 }  // namespace
 
 std::string problem_line(const Case& c) {
@@ -71,7 +77,7 @@ std::string problem_line(const Case& c) {
         "deterministic:{}, "
         "mask:{}, v:{}",
         type_text(c.type), c.group() ? "group" : "batch", layout_tag(c), c.b, c.h, c.h_k, lengths_text(c, c.s_q),
-        lengths_text(c, c.s_k), c.d, c.d_v, scale, bias_text(c), c.dbias ? 1 : 0, c.p_drop, c.deterministic ? 1 : 0,
+        lengths_text(c, c.s_k), c.d, c.d_v, scale, bias_text(c), dbias_text(c), c.p_drop, c.deterministic ? 1 : 0,
         c.mask.to_string(), c.v_column_major ? 'c' : 'r');
     for (const auto& [key, text] : others(c, kTold)) line += fmt::format(", {}:{}", key, text);
     return line;
