@@ -1,6 +1,7 @@
 """heed fwd -json=1 and heed replay: a run can be written down and repeated."""
 
 import json
+import os
 
 import pytest
 from conftest import SMALL, USAGE, WRONG
@@ -85,9 +86,16 @@ def test_replay_refuses_what_is_no_record(refused, tmp_path, content, text):
     assert text in refused(USAGE, "replay", str(path))
 
 
-def test_a_file_that_cannot_be_written_is_bad_usage(heed):
+def test_a_file_that_cannot_be_written_is_bad_usage_before_anything_is_computed(heed):
     done = heed("fwd", *SMALL, "-json=1", "-jsonfile=/nowhere/at/all.json")
-    assert done.returncode == USAGE and "cannot be written" in done.stderr
+    assert done.returncode == USAGE and "cannot be written" in done.stderr and done.stdout == ""
+
+
+def test_a_file_may_have_a_name_that_is_not_utf_8(ok, tmp_path):
+    path = tmp_path / os.fsdecode(b"record-\xff.json")
+    ok("fwd", *RUN, "-json=1", f"-jsonfile={path}")
+    assert "record-\ufffd.json" in json.loads(path.read_text())["command"]
+    ok("replay", str(path))
 
 
 def test_the_record_of_a_wrong_result_says_so_and_replays_wrong(heed, tmp_path):

@@ -91,6 +91,7 @@ Outcome attention_once(const Words& words, Operation operation) {
   const verify::Case problem = read_problem(arguments, operation);
   const Run run = read_run(arguments);
   const Where where = read_where(arguments, operation);
+  if (run.json) require_writable(run.json_file);
 
   const auto context = make_context(where);
   const Prepared prepared(*context, where, problem);
@@ -114,7 +115,7 @@ Outcome attention_once(const Words& words, Operation operation) {
     result.verdict = prepared.check(run.check == Check::full ? kCheckAll : kCheckSeconds, run.spoil);
 
   print_result(result, run);
-  if (run.json) write_file(run.json_file, record_of(result).dump(2) + "\n");
+  if (run.json) write_file(run.json_file, json_text(record_of(result)));
   if (result.verdict && !result.verdict->valid()) {
     fmt::print("  again: {}{}\n", problem.to_command(), where.to_words());
     outcome.exit_code = kWrong;

@@ -3,6 +3,7 @@
 #include "cuda/device.hpp"
 #include "heed/command.hpp"
 #include "heed/machine.hpp"
+#include "heed/text.hpp"
 #include "verify/buffers.hpp"
 #include "verify/device_buffers.hpp"
 
@@ -63,7 +64,7 @@ std::string to_json(const HostCost& cost, const std::string& command) {
       {"rounds", kRounds}, {"calls_per_round", kCalls}, {"rows", nlohmann::json::array()}};
   for (const auto& [call, times] : cost.calls)
     json["rows"].push_back({{"call", call}, {"best_us", times.best() * 1e6}, {"median_us", times.median() * 1e6}});
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace heed::command

@@ -191,7 +191,7 @@ std::string to_json(const BenchReport& report) {
                                     {"rounds", report.rounds},
                                     {"load_average", report.load},
                                     {"rows", std::move(rows)}};
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace heed::command

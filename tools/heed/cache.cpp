@@ -8,6 +8,7 @@
 #include "heed/machine.hpp"
 #include "heed/prewarm.hpp"
 #include "heed/terminal.hpp"
+#include "heed/text.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -52,7 +53,7 @@ int list_kernels(const CacheFolder& folder, const Arguments& arguments) {
                     {"resources", cuda::to_json(each.entry->resources)}});
       json["kernels"].push_back(std::move(row));
     }
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}", json_text(json));
     return kValid;
   }
 

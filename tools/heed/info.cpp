@@ -10,6 +10,7 @@
 #include "heed/engines.hpp"
 #include "heed/machine.hpp"
 #include "heed/terminal.hpp"
+#include "heed/text.hpp"
 
 #include <heed/version.h>
 
@@ -149,7 +150,7 @@ int run_info(const Words& words) {
   arguments.parse(words);
   Context context;
   if (arguments.boolean("json")) {
-    fmt::print("{}\n", info_json(context).dump(2));
+    fmt::print("{}", json_text(info_json(context)));
   } else {
     print_info(context);
   }

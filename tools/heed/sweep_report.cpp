@@ -89,7 +89,7 @@ std::string to_json(const SweepReport& report) {
     }
     json["classes"].push_back(std::move(of));
   }
-  return json.dump(1) + "\n";
+  return json_text(json, 1);
 }
 
 std::string to_markdown(const SweepReport& report) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <vector>
 
@@ -10,6 +12,9 @@ std::string figure(double value);
 
 /// Splits at blanks.
 std::vector<std::string> split_words(const std::string& text);
+
+/// JSON is UTF-8: what is not, as in the name of a file, becomes U+FFFD.
+std::string json_text(const nlohmann::ordered_json& json, int indent = 2);
 
 /// Today and now, UTC: "2025-01-31T12:00:00Z".
 std::string utc_now();
