@@ -117,6 +117,10 @@ void Case::check() const {
       throw core::invalid("zero_strides: a packed tensor has a place for each of its elements.");
     if (!backward() && zero.tensor == ZeroStride::Tensor::d_o)
       throw core::invalid("zero_strides=d_o.{}: a tensor of the backward pass.", zero.dim);
+    if (zero.tensor == ZeroStride::Tensor::bias && !bias)
+      throw core::invalid("zero_strides=bias.{}: there is no bias; give -bias=e, too.", zero.dim);
+    if (zero.tensor == ZeroStride::Tensor::bool_mask && !bool_mask)
+      throw core::invalid("zero_strides=bool_mask.{}: there is no boolean mask; give -bool_mask=e, too.", zero.dim);
   }
   for (const Reversed& each : reversed) {
     if (each.tensor == Operand::v && each.dim == 's' && v_column_major)

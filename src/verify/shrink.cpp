@@ -73,11 +73,20 @@ std::vector<Change> simplifications(const Case& c) {
   add(c.randval, [](Case& x) { x.randval = false; });
   add(c.drop_state, [](Case& x) { x.drop_state = false; });
   add(c.drop_seed != 1 || c.drop_offset != 0, [](Case& x) { x.drop_seed = 1, x.drop_offset = 0; });
-  add(c.bias.has_value(), [](Case& x) { x.bias.reset(), x.dbias.reset(), x.bias_inf = false; });
+  const auto drop_zero_strides = [](Case& x, ZeroStride::Tensor of) {
+    std::erase_if(x.zero_strides, [of](const ZeroStride& zero) { return zero.tensor == of; });
+  };
+  add(c.bias.has_value(), [=](Case& x) {
+    x.bias.reset(), x.dbias.reset(), x.bias_inf = false;
+    drop_zero_strides(x, ZeroStride::Tensor::bias);
+  });
   add(c.bias_inf, [](Case& x) { x.bias_inf = false; });
   add(c.bias && !c.bias->shape.key, [](Case& x) { x.bias->shape.key = true; });
   add(c.bool_mask && !c.bool_mask->key, [](Case& x) { x.bool_mask->key = true; });
-  add(c.bool_mask.has_value(), [](Case& x) { x.bool_mask.reset(); });
+  add(c.bool_mask.has_value(), [=](Case& x) {
+    x.bool_mask.reset();
+    drop_zero_strides(x, ZeroStride::Tensor::bool_mask);
+  });
   add(c.block_mask.has_value(), [](Case& x) { x.block_mask.reset(); });
   add(c.alibi != Alibi::none, [](Case& x) { x.alibi = Alibi::none, x.dslopes = false; });
   add(c.sink != SinkInit::none, [](Case& x) { x.sink = SinkInit::none, x.dsink = false; });

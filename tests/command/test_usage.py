@@ -70,6 +70,8 @@ from conftest import USAGE
         (("-scale=1", "-scale_s=2"), ["scale_s"]),
         (("-bias_prec=fp32",), ["-bias_prec=fp32", "there is no bias"]),
         (("-zero_strides=d_o.h",), ["zero_strides=d_o.h", "backward pass"]),
+        (("-zero_strides=bias.h",), ["zero_strides=bias.h", "there is no bias"]),
+        (("-zero_strides=bool_mask.q", "-bias=e"), ["zero_strides=bool_mask.q", "there is no boolean mask"]),
         (("-jsonfile=x.json",), ["-jsonfile=x.json", "-json=1"]),
         # words that are no arguments
         (("-sk=4",), ["-sk=4", "did you mean '-s_k'?"]),
