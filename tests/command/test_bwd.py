@@ -142,6 +142,16 @@ def test_bench_tells_what_each_gradient_costs(ok, tmp_path):
     assert "lse" not in rows  # of the forward pass alone
 
 
+# What the check says nothing about is not called valid.
+@not_when_instrumented
+def test_bench_names_gradients_that_were_not_compared(ok, tmp_path):
+    path = tmp_path / "report.json"
+    text = ok("bench", "batch", "-op=bwd", "-engine=cpu", "-bias=e:k", "-dbias=1", "--filter=b = 1 bwd", "-h=2", "-s=1536",
+              "-d=32", "--rounds=1", f"--json={path}")  # fmt: skip
+    assert re.search(r" y, but dbias$", text, re.M), text
+    assert [row["not_compared"] for row in json.loads(path.read_text())["rows"]] == [["dbias"]]
+
+
 def test_a_forward_kernel_cannot_be_named(heed):
     done = heed("bwd", *SMALL, "-kernel=cpu/baseline/fwd_tile_f32")
     assert done.returncode in (USAGE, UNSUPPORTED) and "family" in done.stderr

@@ -22,6 +22,14 @@ struct Grid {
 
 std::string percent(double fraction) { return fraction > 0 ? fmt::format("{:.1f}%", 100 * fraction) : "-"; }
 
+constexpr std::string_view kWrongMark = "N";
+
+std::string valid_text(const BenchRow& row) {
+  if (!row.valid) return "-";
+  if (!*row.valid) return std::string(kWrongMark);
+  return row.not_compared.empty() ? "y" : fmt::format("y, but {}", fmt::join(row.not_compared, ", "));
+}
+
 Grid grid_of(const BenchReport& report) {
   Grid grid;
   const bool on_gpu = report.on_gpu();
@@ -52,7 +60,7 @@ Grid grid_of(const BenchReport& report) {
     if (report.has_bandwidth()) line.push_back(percent(row.of_bandwidth()));
     if (report.has_relative()) line.push_back(row.relative ? fmt::format("{:.2f}", *row.relative) : "");
     line.push_back(std::to_string(row.times.count()));
-    line.emplace_back(!row.valid ? "-" : *row.valid ? "y" : "N");
+    line.push_back(valid_text(row));
     grid.lines.push_back(std::move(line));
   }
   return grid;
@@ -118,7 +126,7 @@ std::string to_table(const BenchReport& report) {
     for (std::size_t c = 0; c < widths.size(); ++c)
       line += fmt::format("{}{}", c == 0 ? "" : "  ", pad(grid.lines[i][c], widths[c], grid.left[c]));
     line.resize(line.find_last_not_of(' ') + 1);
-    text += (i == 0 ? style.bold(line) : grid.lines[i].back() == "N" ? style.red(line) : line) + "\n";
+    text += (i == 0 ? style.bold(line) : grid.lines[i].back() == kWrongMark ? style.red(line) : line) + "\n";
   }
   return text;
 }
@@ -177,6 +185,7 @@ std::string to_json(const BenchReport& report) {
     if (row.valid) {
       json["max_error"] = row.max_error;
       json["tolerance"] = row.tolerance;
+      json["not_compared"] = row.not_compared;
     }
     rows.push_back(std::move(json));
   }

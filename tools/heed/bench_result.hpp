@@ -21,7 +21,8 @@ struct BenchRow {
   double read_bytes = 0;      ///< read bandwidth per second, likewise; 0: not measured
   std::optional<bool> valid;  ///< nothing: not checked
   double max_error = 0, tolerance = 0;
-  std::optional<double> relative;  ///< rate as a fraction of the rate of `against`
+  std::vector<std::string> not_compared;  ///< gradients that the check says nothing about
+  std::optional<double> relative;         ///< rate as a fraction of the rate of `against`
 
   double rate() const { return times.best() > 0 ? flops / times.best() : 0; }
   double bandwidth() const { return times.best() > 0 ? bytes / times.best() : 0; }

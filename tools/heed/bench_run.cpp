@@ -69,6 +69,7 @@ class Measurement {
       lane.row.valid = verdict.valid();
       lane.row.max_error = verdict.worst().max_error;
       lane.row.tolerance = verdict.worst().allowed;
+      lane.row.not_compared = verdict.not_compared;
       if (!verdict.valid()) {
         progress_.clear();
         fmt::print(stderr, "heed: wrong result: {}{}\n  {}\n", problem.problem.to_command(), options_.where.to_words(),
