@@ -57,6 +57,14 @@ def test_arguments_of_fwd_replace_those_of_the_rows(ok, tmp_path):
     assert all({"-prec=bf16", "-mask=b", "-d=32"} <= set(row["arguments"]) for row in rows)
 
 
+# Logical lengths of 1500 do not go with a length of 512, and nobody asks for them.
+def test_arguments_need_not_go_with_rows_that_the_filter_leaves_out(ok, refused):
+    text = ok("bench", "features", "-s=512", "-v=0", "--rounds=1", "--filter=soft cap*fp32")
+    assert "s512" in text and text.count("soft cap") == 1
+    assert "q_eff_lens of sequence 0 is 1500" in refused(USAGE, "bench", "features", "-s=512", "--filter=*lengths*")
+    assert "q_eff_lens of sequence 0 is 1500" in refused(USAGE, "bench", "features", "-s=512")
+
+
 @pytest.mark.parametrize(
     "arguments, text",
     [

@@ -11,6 +11,8 @@
 #include "heed/text.hpp"
 #include "verify/case_args.hpp"
 
+#include <heed/error.hpp>
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <optional>
@@ -46,14 +48,33 @@ std::optional<verify::Case> case_of(const std::string& arguments, const Override
   return verify::case_from_args(all, operation);
 }
 
+bool matches(const std::string& filter, std::string_view label, const verify::Case& problem) {
+  return filter.empty() || dispatch::glob_search(filter, fmt::format("{} {}", label, problem_words(problem)));
+}
+
+/// A row of a suite, where the filter has it.
+std::optional<verify::Case> filtered_case(const SuiteRow& row, const Overrides& overrides, Operation operation,
+                                          const std::string& filter) {
+  try {
+    auto problem = case_of(row.arguments, overrides, operation);
+    if (problem && !matches(filter, row.label, *problem)) problem.reset();
+    return problem;
+  } catch (const Error&) {
+    // What the caller gave does not go with this row: that matters where the row is asked for.
+    if (const auto as_it_is = case_of(row.arguments, {}, operation); as_it_is && !matches(filter, row.label, *as_it_is))
+      return std::nullopt;
+    throw;
+  }
+}
+
 std::vector<BenchProblem> problems_of(const std::string& name, const Overrides& overrides, Operation operation,
-                                      bool& reads_memory) {
+                                      const std::string& filter, bool& reads_memory) {
   std::vector<BenchProblem> problems;
   for (const Suite& suite : suites()) {
     if (suite.name != name) continue;
     reads_memory = suite.reads_memory;
     for (const SuiteRow& row : suite.rows())
-      if (const auto problem = case_of(row.arguments, overrides, operation))
+      if (const auto problem = filtered_case(row, overrides, operation, filter))
         problems.push_back({row.label, row.against, *problem});
     return problems;
   }
@@ -67,8 +88,9 @@ std::vector<BenchProblem> problems_of(const std::string& name, const Overrides& 
     for (const int value : sweep.values) {
       Overrides all = overrides;
       all[std::string(sweep.key)] = std::to_string(value);
-      problems.push_back(
-          {fmt::format("{} = {}", sweep.key, value), "", *case_of(std::string(kSweepProblem), all, operation)});
+      BenchProblem problem{fmt::format("{} = {}", sweep.key, value), "",
+                           *case_of(std::string(kSweepProblem), all, operation)};
+      if (matches(filter, problem.label, problem.problem)) problems.push_back(std::move(problem));
     }
     return problems;
   }
@@ -155,11 +177,8 @@ Examples
     if (const std::string name(key.name); arguments.given(name)) overrides[name] = arguments.text(name);
   BenchReport report;
   report.suite = arguments.positionals().front();
-  auto problems = problems_of(report.suite, overrides, operation, options.bandwidth);
   const std::string& filter = arguments.text("filter");
-  std::erase_if(problems, [&](const BenchProblem& each) {
-    return !filter.empty() && !dispatch::glob_search(filter, each.label + " " + problem_words(each.problem));
-  });
+  auto problems = problems_of(report.suite, overrides, operation, filter, options.bandwidth);
   if (problems.empty()) bad_value("filter", filter, fmt::format("no row of '{}' matches.", report.suite));
   if (options.quick)
     for (BenchProblem& each : problems) shrink(each.problem);

@@ -27,7 +27,7 @@ constexpr std::string_view kWrongMark = "N";
 std::string valid_text(const BenchRow& row) {
   if (!row.valid) return "-";
   if (!*row.valid) return std::string(kWrongMark);
-  return row.not_compared.empty() ? "y" : fmt::format("y, but {}", fmt::join(row.not_compared, ", "));
+  return row.not_compared.empty() ? "y" : fmt::format("y, not {}", fmt::join(row.not_compared, ", "));
 }
 
 Grid grid_of(const BenchReport& report) {
