@@ -22,45 +22,32 @@
   ENTRY(cuDeviceGetAttribute, 2000, "cuDeviceGetAttribute", (int*, DeviceAttribute, CUdevice))                          \
   ENTRY(cuDeviceTotalMem, 3020, "cuDeviceTotalMem_v2", (std::size_t*, CUdevice))                                        \
   ENTRY(cuDevicePrimaryCtxRetain, 7000, "cuDevicePrimaryCtxRetain", (CUcontext*, CUdevice))                             \
-  ENTRY(cuDevicePrimaryCtxRelease, 11000, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                                   \
   ENTRY(cuCtxGetCurrent, 4000, "cuCtxGetCurrent", (CUcontext*))                                                         \
   ENTRY(cuCtxPushCurrent, 4000, "cuCtxPushCurrent_v2", (CUcontext))                                                     \
   ENTRY(cuCtxPopCurrent, 4000, "cuCtxPopCurrent_v2", (CUcontext*))                                                      \
   ENTRY(cuCtxGetDevice, 2000, "cuCtxGetDevice", (CUdevice*))                                                            \
   ENTRY(cuCtxSynchronize, 2000, "cuCtxSynchronize", ())                                                                 \
-  ENTRY(cuModuleLoadDataEx, 2010, "cuModuleLoadDataEx", (CUmodule*, const void*, unsigned, JitOption*, void**))         \
+  ENTRY(cuModuleLoadDataEx, 2010, "cuModuleLoadDataEx", (CUmodule*, const void*, unsigned, int*, void**))               \
   ENTRY(cuModuleUnload, 2000, "cuModuleUnload", (CUmodule))                                                             \
   ENTRY(cuModuleGetFunction, 2000, "cuModuleGetFunction", (CUfunction*, CUmodule, const char*))                         \
-  ENTRY(cuFuncGetAttribute, 2020, "cuFuncGetAttribute", (int*, FunctionAttribute, CUfunction))                          \
   ENTRY(cuFuncSetAttribute, 9000, "cuFuncSetAttribute", (CUfunction, FunctionAttribute, int))                           \
   ENTRY(cuLaunchKernel, 4000, "cuLaunchKernel",                                                                         \
         (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**))   \
-  ENTRY(cuLaunchKernelEx, 11060, "cuLaunchKernelEx", (const CUlaunchConfig*, CUfunction, void**, void**))               \
   ENTRY(cuTensorMapEncodeTiled, 12000, "cuTensorMapEncodeTiled",                                                        \
         (CUtensorMap*, TensorMapType, unsigned, void*, const std::uint64_t*, const std::uint64_t*,                      \
          const std::uint32_t*, const std::uint32_t*, TensorMapInterleave, TensorMapSwizzle, TensorMapL2, TensorMapFill))\
-  ENTRY(cuPointerGetAttribute, 4000, "cuPointerGetAttribute", (void*, PointerAttribute, CUdeviceptr))                   \
   ENTRY(cuPointerGetAttributes, 7000, "cuPointerGetAttributes", (unsigned, PointerAttribute*, void**, CUdeviceptr))     \
-  ENTRY(cuMemGetInfo, 3020, "cuMemGetInfo_v2", (std::size_t*, std::size_t*))                                            \
   ENTRY(cuMemAlloc, 3020, "cuMemAlloc_v2", (CUdeviceptr*, std::size_t))                                                 \
   ENTRY(cuMemFree, 3020, "cuMemFree_v2", (CUdeviceptr))                                                                 \
   ENTRY(cuMemAllocManaged, 6000, "cuMemAllocManaged", (CUdeviceptr*, std::size_t, unsigned))                            \
-  ENTRY(cuMemHostAlloc, 2020, "cuMemHostAlloc", (void**, std::size_t, unsigned))                                        \
-  ENTRY(cuMemFreeHost, 2000, "cuMemFreeHost", (void*))                                                                  \
   ENTRY(cuMemcpyHtoD, 3020, "cuMemcpyHtoD_v2", (CUdeviceptr, const void*, std::size_t))                                 \
   ENTRY(cuMemcpyDtoH, 3020, "cuMemcpyDtoH_v2", (void*, CUdeviceptr, std::size_t))                                       \
-  ENTRY(cuMemcpyDtoD, 3020, "cuMemcpyDtoD_v2", (CUdeviceptr, CUdeviceptr, std::size_t))                                 \
   ENTRY(cuMemcpyHtoDAsync, 3020, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void*, std::size_t, CUstream))             \
   ENTRY(cuMemcpyDtoHAsync, 3020, "cuMemcpyDtoHAsync_v2", (void*, CUdeviceptr, std::size_t, CUstream))                   \
-  ENTRY(cuMemcpyDtoDAsync, 3020, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, std::size_t, CUstream))             \
-  ENTRY(cuMemsetD8, 3020, "cuMemsetD8_v2", (CUdeviceptr, unsigned char, std::size_t))                                   \
-  ENTRY(cuMemsetD32, 3020, "cuMemsetD32_v2", (CUdeviceptr, unsigned, std::size_t))                                      \
   ENTRY(cuMemsetD8Async, 3020, "cuMemsetD8Async", (CUdeviceptr, unsigned char, std::size_t, CUstream))                  \
-  ENTRY(cuMemsetD32Async, 3020, "cuMemsetD32Async", (CUdeviceptr, unsigned, std::size_t, CUstream))                     \
   ENTRY(cuStreamCreate, 2000, "cuStreamCreate", (CUstream*, unsigned))                                                  \
   ENTRY(cuStreamDestroy, 4000, "cuStreamDestroy_v2", (CUstream))                                                        \
   ENTRY(cuStreamSynchronize, 2000, "cuStreamSynchronize", (CUstream))                                                   \
-  ENTRY(cuStreamGetCtx, 9020, "cuStreamGetCtx", (CUstream, CUcontext*))                                                 \
   ENTRY(cuStreamIsCapturing, 10000, "cuStreamIsCapturing", (CUstream, CaptureStatus*))                                  \
   ENTRY(cuStreamBeginCapture, 10010, "cuStreamBeginCapture_v2", (CUstream, CaptureMode))                                \
   ENTRY(cuStreamEndCapture, 10000, "cuStreamEndCapture", (CUstream, CUgraph*))                                          \

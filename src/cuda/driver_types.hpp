@@ -57,53 +57,15 @@ enum class DeviceAttribute : int {
   max_shared_memory_per_block = 97,  ///< with cuFuncSetAttribute (max_dynamic_shared_bytes)
 };
 
-enum class FunctionAttribute : int {
-  max_threads_per_block = 0,
-  static_shared_bytes = 1,
-  local_bytes = 3,
-  registers = 4,
-  max_dynamic_shared_bytes = 8,
-  shared_memory_carveout = 9,  ///< percent
-  non_portable_cluster_size_allowed = 14,
-};
-
-enum class PointerAttribute : int { context = 1, memory_type = 2, is_managed = 8, device_ordinal = 9 };
+enum class FunctionAttribute : int { max_dynamic_shared_bytes = 8 };
+enum class PointerAttribute : int { memory_type = 2, is_managed = 8, device_ordinal = 9 };
 enum class MemoryType : unsigned { unknown = 0, host = 1, device = 2 };
-
-enum class JitOption : int { info_log = 3, info_log_bytes = 4, error_log = 5, error_log_bytes = 6 };
 
 enum class CaptureMode : int { global = 0, thread_local_ = 1, relaxed = 2 };
 enum class CaptureStatus : int { none = 0, active = 1, invalidated = 2 };
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kMemAttachGlobal = 1;  ///< of cuMemAllocManaged
-
-/// One option of a launch.
-struct CUlaunchAttribute {
-  enum Id : int { cluster_dimension = 4, programmatic_stream_serialization = 6 };
-  struct Extent {
-    unsigned x, y, z;
-  };
-  union Value {
-    char pad[64];
-    Extent cluster_dimension;
-    int programmatic_stream_serialization;  ///< 1: may begin before the kernel in front of it has ended
-  };
-  Id id;
-  char pad[4];
-  Value value;
-};
-static_assert(sizeof(CUlaunchAttribute) == 72);
-
-struct CUlaunchConfig {
-  unsigned grid_x, grid_y, grid_z;
-  unsigned block_x, block_y, block_z;
-  unsigned shared_bytes;  ///< dynamic
-  CUstream stream;
-  CUlaunchAttribute* attributes;
-  unsigned attribute_count;
-};
-static_assert(sizeof(CUlaunchConfig) == 56);
 
 /// What TMA is told about a tensor: handed to a kernel by value, as a __grid_constant__ parameter.
 struct alignas(64) CUtensorMap {
