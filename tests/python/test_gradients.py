@@ -356,8 +356,30 @@ def test_a_second_derivative_is_refused(device, loss, by):
         (first,) = torch.autograd.grad(loss(o), [q], create_graph=True)
     except heed.UnsupportedError as refusal:
         pytest.skip(f"no backward pass here: {str(refusal).splitlines()[0]}")
-    with pytest.raises(RuntimeError, match="once_differentiable" if by == "attention" else "heed.+bwd"):
-        (first.square().sum() + v.sum()).backward()
+    penalty = first.square().sum()
+    asked = {
+        "everything": lambda: (penalty + v.sum()).backward(retain_graph=True),
+        # autograd visits what leads to k, and there must be heed's refusal among it: else the first part of the sum came alone.
+        "one": lambda: torch.autograd.grad(loss(o) + penalty, [k], retain_graph=True),
+        "the penalty": lambda: torch.autograd.grad(penalty, [q], retain_graph=True, allow_unused=True),
+        "into one": lambda: (loss(o) + penalty).backward(inputs=[v]),
+    }
+    for name, ask in asked.items():
+        with pytest.raises(heed.UnsupportedError, match="gradients of gradients.*SDPBackend.MATH"):
+            ask()
+            pytest.fail(name)
+
+
+def test_torchs_second_derivatives_are_refused(device):
+    """They take what autograd does not find for 0."""
+    q, k, v = (each.detach() for each in qkv(device))
+    loss = lambda q: heed.attention(q, k, v).square().sum()
+    for function in (torch.autograd.functional.hvp, torch.autograd.functional.vhp):
+        with pytest.raises(heed.UnsupportedError, match="gradients of gradients"):
+            function(loss, q, q)
+    small = q[:1, :1, :1, :2].contiguous()
+    with pytest.raises(heed.UnsupportedError, match="gradients of gradients"):
+        torch.autograd.functional.hessian(lambda q: heed.attention(q, q, q * q).sum(), small)
 
 
 def test_inputs_changed_after_the_call_are_noticed(device):

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from .._backward import PARTIAL
@@ -60,9 +59,8 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, d_o: Any, d_lse: Any) -> Any:
         saved = ctx.saved_tensors  # once: checkpoints count
-        # torch's guard against second derivatives takes 10 us, and only matters where somebody could ask for one. It looks for
-        # what requires a gradient in what it is handed: d_o does not where the loss is linear in o, but q, k or v do.
-        return (_guarded_backward if torch.is_grad_enabled() else _backward)(ctx, d_o, d_lse, *saved)
+        # With create_graph=True somebody may ask for a second derivative, and is to hear of it.
+        return (_Gradients.apply if torch.is_grad_enabled() else _backward)(ctx, d_o, d_lse, *saved)
 
 
 def _backward(ctx: Any, d_o: Any, d_lse: Any, *saved: Any) -> Any:
@@ -73,7 +71,28 @@ def _backward(ctx: Any, d_o: Any, d_lse: Any, *saved: Any) -> Any:
     return None, *[gradients[GRADIENTS[name]] if needed else None for name, needed in wanted.items()]
 
 
-_guarded_backward = once_differentiable(_backward)
+class _Gradients(torch.autograd.Function):  # type: ignore[misc]
+    """The backward pass as a node of autograd's graph, behind everything that it was computed from.
+
+    torch's once_differentiable leaves a node that nothing lies behind: autograd.grad(), which visits only what leads to its
+    inputs, would never come there, and return what is left of the sum, or None, without a word.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, of: Any, *given: Any) -> Any:
+        return _backward(of, *given)
+
+    @staticmethod
+    def backward(ctx: Any, *second: Any) -> Any:
+        raise no_second_derivative()
+
+
+def no_second_derivative() -> UnsupportedError:
+    return UnsupportedError(
+        "gradients of gradients: the loss depends on a gradient that heed has computed (create_graph=True), and heed has first "
+        "derivatives alone. Write attention out with torch's functions there, or call scaled_dot_product_attention under "
+        "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)."
+    )
 
 
 def empty_gradients(fields: dict[str, Any], wanted: dict[str, bool]) -> dict[str, Any]:

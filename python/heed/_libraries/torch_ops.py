@@ -221,10 +221,15 @@ def _differentiable(name: str, function: Callable[..., Any]) -> Any:
     return operator
 
 
+def _refuse(ctx: Any, *second: Any) -> Any:
+    raise torch_gradients.no_second_derivative()
+
+
 def _fake_forward(told: Dict[str, Any]) -> Tuple[Tensor, Tensor]:
     return _outputs(told["q"], told["v"], told.get("bhsd", False), told["want_lse"])
 
 
 bwd = _operator("bwd", _bwd, _fake_bwd)
+bwd.register_autograd(_refuse)
 fwd = _differentiable("fwd", _fwd)
 varlen_fwd = _differentiable("varlen_fwd", _varlen_fwd)
