@@ -676,6 +676,13 @@ def test_other_libraries_arrays_beside_a_gradient_are_refused(device):
             heed.attention(q, **options)
         with torch.no_grad():
             heed.attention(q, **options)
+    with pytest.raises(TypeError, match=r"^q is <class 'numpy.ndarray'> beside tensors that require a gradient"):
+        heed.attention(numpy(q), k, v)
+    with pytest.raises(TypeError, match=r"^q is <class 'numpy.ndarray'> beside tensors that require a gradient"):
+        heed.attention(numpy(q), numpy(k), numpy(v), bias=leaf(Data(5).normal(9, 13), device))
+    with torch.no_grad():
+        assert isinstance(heed.attention(numpy(q), k, v), np.ndarray)
+    assert isinstance(heed.attention(numpy(q), k.detach(), v.detach()), np.ndarray)
     # Those that need no gradient will do.
     arrays = {"mask": Data(9).rng.random((9, 13)) < 0.6, "bias": Data(5).normal(9, 13), "sink": Data(6).normal(4)}
     by_numpy = heed.attention(q, k, v, **arrays).square().sum()
