@@ -13,7 +13,7 @@ Window = Sequence["int | None"]
 
 
 def _run(call: Call, return_lse: bool) -> Any:
-    if call.recorded:
+    if call.seen and (call.recorded or call.library.watched(call)):
         return call.library.run_recorded(call, return_lse)
     if call.library.wants_gradient(call.fields):
         return call.library.run_with_gradient(call, return_lse)

@@ -29,6 +29,7 @@ class Call:
         "lse",
         "out",
         "recorded",
+        "seen",
         "stream",
     )
 
@@ -36,7 +37,8 @@ class Call:
         self.library: Library = library_of(q)
         self.bhsd: bool = layout != "bshd" and choice(LAYOUTS, layout, "layout")
         self.engine: int = 0 if engine == "auto" else choice(ENGINES, engine, "engine")
-        self.recorded: bool = self.library.recorded(q)
+        self.seen: bool = self.library.seen(q)
+        self.recorded: bool = self.seen and self.library.recorded(q)
         self.stream: int | None = None if self.recorded else self.library.stream(q, stream)
         self.fields: dict[str, Any] = {"q": q, "k": k, "v": v}
         self.deterministic: bool = False

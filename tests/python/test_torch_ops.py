@@ -269,3 +269,62 @@ def test_generators_are_for_eager_mode(device):
     assert draw(q, k, v).shape == q.shape
     with pytest.raises(Exception, match="generator= while torch records a program.*dropout_state="):
         torch.compile(draw, fullgraph=True, backend=BACKEND)(q, k, v)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["batch", "packed"])
+@pytest.mark.parametrize("how", ["make_fx", "jit.trace"])
+def test_every_way_of_recording_a_program_sees_the_operator(device, how, packed):
+    """Also those that run the program while they record it, on tensors like any others: without the operator they would keep
+    how memory was allocated, and nothing that was written into it."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32, device=device)
+
+    def layer(q, k, v):
+        if packed:
+            return heed.attention_varlen(q[0], k[0, :9], v[0, :9], starts, starts, 5, 5, causal=True)
+        return heed.attention(q, k, v, causal=True)
+
+    first, second = qkv(device), [each.flip(1) for each in qkv(device)]
+    program = make_fx(layer)(*first) if how == "make_fx" else torch.jit.trace(layer, tuple(first))
+    assert "heed" in str(program.graph)
+    for arguments in (first, second):
+        torch.testing.assert_close(program(*arguments), layer(*arguments))
+    with pytest.raises(heed.UnsupportedError, match="dropout_state"):
+        make_fx(lambda q, k, v: heed.attention(q, k, v, dropout_p=0.5, seed=1))(*first)
+
+
+def test_a_mode_of_fake_tensors_counts_whatever_the_arguments_are(device):
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    q, k, v = qkv(device)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        o = heed.attention(q, k, v)
+    assert isinstance(o, FakeTensor) and o.shape == q.shape
+
+
+@pytest.mark.parametrize("dropout", [{}, {"dropout_p": 0.3}, {"dropout_p": 0.3, "seed": 2**64 - 1}], ids=str)
+@pytest.mark.parametrize("kept", [False, True], ids=["recomputed", "kept"])
+def test_selective_checkpoints_see_the_operator(device, dropout, kept, monkeypatch):
+    """A policy may keep what heed has computed, in eager mode too; the gradients are the same."""
+    from functools import partial
+
+    from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+    calls, run = [], heed._native.forward
+    monkeypatch.setattr(heed._native, "forward", lambda *given: (calls.append(given), run(*given))[1])
+    inputs = [each.requires_grad_() for each in qkv(device)]
+
+    def block(q, k, v):
+        return heed.attention(q * 2, k, v.sin(), causal=True, deterministic=True, **dropout).square()
+
+    torch.manual_seed(11)
+    expected = torch.autograd.grad(block(*inputs).sum(), inputs)
+    operators = [torch.ops.heed.fwd.default] if kept else [torch.ops.aten.mul.Tensor]
+    calls.clear()
+    torch.manual_seed(11)
+    context = partial(create_selective_checkpoint_contexts, operators)
+    checkpoint(block, *inputs, use_reentrant=False, context_fn=context).sum().backward()
+    assert len(calls) == (1 if kept else 2)
+    for each, want in zip(inputs, expected):
+        assert torch.equal(each.grad, want)

@@ -41,11 +41,17 @@ class Library(Protocol):
 
     def draw_seed(self, generator: Any | None) -> int: ...
 
+    def seen(self, q: Any) -> bool:
+        """Whether somebody sees what the library computes: a program may be recorded, or a call be watched."""
+
     def recorded(self, q: Any) -> bool:
         """Whether a program is being recorded."""
 
     def draw_state(self, q: Any, generator: Any | None) -> Any:
         """An array of two numbers, seed and offset, that the recorded program or the captured CUDA graph will draw."""
+
+    def watched(self, call: Any) -> bool:
+        """Whether somebody sees all that is computed with the library's arrays now, and this call should be seen, too."""
 
     def run_recorded(self, call: Any, return_lse: bool) -> Any: ...
 

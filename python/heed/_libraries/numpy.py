@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
+USUAL = frozenset({np.ndarray, int, float})  # among the arguments of a call
 TYPE_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
@@ -65,6 +66,10 @@ def draw_seed(generator: Any | None) -> int:
     return int(generator.integers(2**63))
 
 
+def seen(q: Any) -> bool:
+    return False
+
+
 def recorded(q: Any) -> bool:
     return False
 
@@ -73,18 +78,22 @@ def draw_state(q: Any, generator: Any | None) -> Any:
     raise AssertionError("nobody records programs of NumPy")
 
 
+def watched(call: Any) -> bool:
+    return False
+
+
 def run_recorded(call: Any, return_lse: bool) -> Any:
     raise AssertionError("nobody records programs of NumPy")
 
 
 def wants_gradient(fields: dict[str, Any]) -> str | None:
     """q is no tensor of torch's, but others may be, whose gradients would be lost."""
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    if tensor is None or not any(type(each) is not np.ndarray and isinstance(each, tensor) for each in fields.values()):
-        return None
-    from . import torch
+    for each in fields.values():
+        if type(each) not in USUAL and isinstance(each, getattr(sys.modules.get("torch"), "Tensor", ())):
+            from . import torch
 
-    return torch.wants_gradient(fields)
+            return torch.wants_gradient(fields)
+    return None
 
 
 def run_with_gradient(call: Any, return_lse: bool) -> Any:

@@ -65,8 +65,10 @@ def stream(array: Any, chosen: int | None) -> int | None:
 check_number = _numpy.check_number
 check_output = _numpy.check_output
 capturing = _numpy.capturing  # on a GPU nothing is made that could be cleared too late
+seen = _numpy.seen
 recorded = _numpy.recorded
 draw_state = _numpy.draw_state
+watched = _numpy.watched
 run_recorded = _numpy.run_recorded
 draw_seed = _numpy.draw_seed
 wants_gradient = _numpy.wants_gradient

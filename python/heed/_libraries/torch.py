@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .._errors import UnsupportedError
 
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
 is_grad_enabled = torch.is_grad_enabled
 increment_version: Callable[[Any], None] = torch.autograd.graph.increment_version
 is_compiling = torch.compiler.is_compiling
+is_tracing: Callable[[], bool] = torch._C._is_tracing  # torch.jit.trace
+count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+#: Modes of selective checkpoints, when something runs first and when it is repeated.
+CHECKPOINTS = tuple(
+    getattr(checkpoint, name)
+    for name in ("_CachingTorchDispatchMode", "_CachedTorchDispatchMode")
+    if hasattr(checkpoint, name)
+)
 NOT_RECORDED = ("dropout_seed", "randval")
 TYPE_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 OPERANDS = ("q", "k", "v")
@@ -99,9 +109,37 @@ def draw_seed(generator: Any | None) -> int:
     return int(torch.randint(2**63 - 1, (), generator=generator, device=device, dtype=torch.int64))
 
 
+def seen(q: Any) -> bool:
+    """The quick question before the two that follow."""
+    return is_compiling() or count_modes() > 0 or is_tracing() or (type(q) is not torch.Tensor and isinstance(q, FakeTensor))
+
+
 def recorded(q: Any) -> bool:
-    """Whether a program is being recorded (torch.compile, torch.export) and no memory may be touched."""
-    return is_compiling() or (type(q) is not torch.Tensor and isinstance(q, FakeTensor))
+    """Whether a program is being recorded (torch.compile, torch.export, make_fx, torch.jit.trace) or no memory may be touched."""
+    return is_compiling() or is_tracing() or isinstance(q, FakeTensor) or _a_mode_records()
+
+
+def _a_mode_records() -> bool:
+    from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+
+    return _is_active(FakeTensorMode, ProxyTorchDispatchMode)
+
+
+def _is_active(*kinds: type) -> bool:
+    return any(isinstance(mode, kinds) for mode in _get_current_dispatch_mode_stack())
+
+
+def watched(call: Call) -> bool:
+    """Whether a selective checkpoint asks its policy about every operator that runs, and the call can be one: it has tensors
+    alone, and writes into none of the caller's. (Other modes see less of it: one that is there in the forward pass and not when a
+    checkpoint repeats that would find other tensors kept.)"""
+    return (
+        call.out is None
+        and call.lse is None
+        and all(each is None or isinstance(each, (torch.Tensor, int, float)) for each in call.fields.values())
+        and call.fields.get("randval") is None
+        and _is_active(*CHECKPOINTS)
+    )
 
 
 def draw_state(q: Any, generator: Any | None) -> Any:
@@ -126,11 +164,19 @@ def _check_generator(generator: Any | None) -> None:
         raise TypeError(f"generator is {type(generator)}; with torch tensors it is a torch.Generator.")
 
 
+def _signed(number: int) -> int:
+    """The int64 with the bits of a number below 2^64."""
+    return number - 2**64 if number >= 2**63 else number
+
+
 def run_recorded(call: Call, return_lse: bool) -> Any:
     """By an operator of torch, which knows shapes without memory."""
     from . import torch_ops
 
     fields = {name: value for name, value in call.fields.items() if value is not None}
+    if not call.recorded and "dropout_seed" in fields:  # it runs now, and the operator takes both numbers as a tensor
+        numbers = [_signed(fields.pop(name)) for name in ("dropout_seed", "dropout_offset")]
+        fields["dropout_state"] = torch.tensor(numbers, device=call.fields["q"].device)
     for name in NOT_RECORDED:
         if name in fields:
             raise UnsupportedError(
