@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import Any
 
 from . import _mask, _native
@@ -86,11 +87,14 @@ def prepare(
     Those two pass everything by place, in this order: thirty names cost a microsecond.
     """
     call = Call(q, k, v, layout, engine, stream)
-    call.out, call.lse, call.deterministic = out, lse_out, deterministic
+    call.out, call.lse, call.deterministic = out, lse_out, bool(deterministic)
     fields = call.fields
     if causal or window is not None or mask is not None:
         _mask_fields(fields, causal, window, mask)
     if block_mask is not None:
+        if not isinstance(block_mask, (tuple, list)) or len(block_mask) != 3:
+            got = f"{len(block_mask)} things" if isinstance(block_mask, (tuple, list)) else type(block_mask)
+            raise TypeError(f"block_mask is {got}: it is (keep, block_q, block_k), booleans and the size of their blocks.")
         fields["block_mask"], fields["block_q"], fields["block_k"] = block_mask
     if bias is not None:
         fields["bias"] = bias
@@ -185,8 +189,12 @@ def choice(choices: dict[str, Any], value: Any, name: str) -> Any:
 
 
 def _check_number(value: Any, name: str) -> None:
-    """A tensor may be more than a number."""
-    if not isinstance(value, (int, float)) and hasattr(value, "requires_grad"):
+    """An array may be more than a number."""
+    if isinstance(value, (int, float)) or value is None:
+        return
+    if hasattr(value, "shape") and any(size != 1 for size in value.shape):
+        raise TypeError(f"{name} is an array of the shape {tuple(value.shape)}: it is one number, for all heads.")
+    if hasattr(value, "requires_grad"):
         library_of(value).check_number(value, name)
 
 
@@ -215,13 +223,21 @@ def _mask_fields(fields: dict[str, Any], causal: bool, window: Sequence[int | No
 def _window(causal: bool, window: Sequence[int | None] | None) -> Mask:
     if window is None:
         return Mask.causal() if causal else Mask.none()
-    if len(window) not in (2, 3):
+    if not hasattr(window, "__len__") or len(window) not in (2, 3):
         raise ValueError(f"window = {window!r}: it is (left, right), or (left, right, sink keys).")
     left, right = (-1 if each is None else each for each in window[:2])
     if causal and right > 0:
         raise ValueError(f"window = {window!r} shows keys behind the diagonal, causal=True hides them: leave out one.")
     sink_keys = (window[2] or 0) if len(window) == 3 else 0
     return Mask.window(left, 0 if causal else right, sink_keys)
+
+
+def _whole(value: Any, name: str) -> int:
+    """NumPy's and torch's whole numbers, too."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {type(value)}: it is a whole number from 0 to 2^64 - 1.") from None
 
 
 def _dropout_fields(
@@ -242,6 +258,7 @@ def _dropout_fields(
         return
     if seed is None:
         seed = call.library.draw_seed(generator)
+    seed, offset = _whole(seed, "seed"), _whole(offset, "offset")
     if not 0 <= seed < 2**64 or not 0 <= offset < 2**64:
         raise ValueError(f"seed = {seed}, offset = {offset}: they are whole numbers from 0 to 2^64 - 1.")
     fields["dropout_seed"], fields["dropout_offset"] = seed, offset

@@ -18,22 +18,35 @@ void store(char* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-bool read_number(NumberKind kind, PyObject* object, char* to) {
-  switch (kind) {
-    case NumberKind::i32:
-      store(to, static_cast<std::int32_t>(PyLong_AsLong(object)));
-      break;
-    case NumberKind::i64:
-      store(to, static_cast<std::int64_t>(PyLong_AsLongLong(object)));
-      break;
-    case NumberKind::u64:
-      store(to, static_cast<std::uint64_t>(PyLong_AsUnsignedLongLong(object)));
-      break;
-    case NumberKind::f64:
-      store(to, PyFloat_AsDouble(object));
-      break;
+/// What Python says of a number it cannot read names no argument: it is said again, by name.
+bool refuse_number(const NumberField& field, PyObject* object) {
+  const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
+  if (!too_large && PyErr_ExceptionMatches(PyExc_TypeError) == 0) return false;  // of its own making
+  PyErr_Clear();
+  if (too_large) {
+    PyErr_Format(PyExc_ValueError, "%s = %S: it must fit into 64 bits.", field.name, object);
+  } else {
+    PyErr_Format(PyExc_TypeError, "%s is %R; it must be a %s.", field.name,
+                 reinterpret_cast<PyObject*>(Py_TYPE(object)),
+                 field.kind == NumberKind::f64 ? "number" : "whole number");
   }
-  return PyErr_Occurred() == nullptr;
+  return false;
+}
+
+bool read_number(const NumberField& field, PyObject* object, char* to) {
+  if (field.kind == NumberKind::f64) {
+    store(to, PyFloat_AsDouble(object));
+  } else {
+    const Ref whole(PyNumber_Index(object));  // NumPy's and torch's are numbers, too
+    if (!whole) return refuse_number(field, object);
+    if (field.kind == NumberKind::u64)
+      store(to, static_cast<std::uint64_t>(PyLong_AsUnsignedLongLong(whole.get())));
+    else if (field.kind == NumberKind::i64)
+      store(to, static_cast<std::int64_t>(PyLong_AsLongLong(whole.get())));
+    else
+      store(to, static_cast<std::int32_t>(PyLong_AsLong(whole.get())));
+  }
+  return PyErr_Occurred() == nullptr || refuse_number(field, object);
 }
 
 /// The legacy default stream has two names.
@@ -74,7 +87,7 @@ bool Fields::read_dict(PyObject* dict, Layout layout) {
       if (!read_tensor(field, value, layout)) return false;
     } else {
       const NumberField& number = table_.numbers[field - table_.arrays.size()];
-      if (!read_number(number.kind, value, target_ + number.offset)) return false;
+      if (!read_number(number, value, target_ + number.offset)) return false;
     }
   }
   return true;

@@ -79,7 +79,15 @@ Read read_numpy(PyObject* object, const char* name, Array& array) {
   const Ref capsule = optional_attribute(object, attribute);
   if (!capsule) return PyErr_Occurred() != nullptr ? Read::failed : Read::no;
   const auto* from = static_cast<const ArrayStruct*>(PyCapsule_GetPointer(capsule.get(), nullptr));
-  if (from == nullptr) return Read::failed;
+  if (from == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_ValueError)) {  // it has every attribute, and stands for something else
+      PyErr_Clear();
+      PyErr_Format(PyExc_TypeError,
+                   "%s is %R, whose __array_struct__ is no capsule: it has no memory that heed could read.", name,
+                   reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    }
+    return Read::failed;
+  }
   if (from->two != 2) {
     PyErr_Format(PyExc_TypeError, "%s: its __array_struct__ has version %d; heed knows 2.", name, from->two);
     return Read::failed;

@@ -108,10 +108,43 @@ def test_options_that_make_no_sense(qkv):
     refused(ValueError, ["pass one"], q, k, v, dropout_p=0.5, seed=1, dropout_state=np.array([1, 0]))
     refused(TypeError, ["generator"], q, k, v, dropout_p=0.5, generator=7)
     refused(ValueError, ["window"], q, k, v, window=(1,))
+    refused(ValueError, ["window = 5", "(left, right)"], q, k, v, window=5)
+    refused(TypeError, ["mask_left", "float", "whole number"], q, k, v, window=(1.5, 0))
+    refused(ValueError, ["mask_left", str(2**70), "64 bits"], q, k, v, window=(2**70, 0))
     refused(ValueError, ["window", "causal"], q, k, v, window=(1, 3), causal=True)
     refused(ValueError, ["mask", "again"], q, k, v, mask="b", causal=True)
     refused(ValueError, ["q:3"], q, k, v, mask="q:3")
     refused(TypeError, ["softmax_scale"], q, k, v, softmax_scale=1)
+    keep = np.ones((3, 4), bool)
+    refused(TypeError, ["block_mask", "2 things", "(keep, block_q, block_k)"], q, k, v, block_mask=(keep, 4))
+    refused(TypeError, ["block_mask", "ndarray", "(keep, block_q, block_k)"], q, k, v, block_mask=keep)
+    refused(TypeError, ["block_q", "float", "whole number"], q, k, v, block_mask=(keep, 4.0, 4))
+    for name, words in (("scale", "scale"), ("softcap", "soft_cap"), ("dropout_p", "dropout_p")):
+        seed = {"seed": 1} if name == "dropout_p" else {}
+        refused(TypeError, [words, "str", "number"], q, k, v, **{name: "1"}, **seed)
+        refused(TypeError, [name, "(2,)", "one number"], q, k, v, **{name: np.array([0.5, 0.25])}, **seed)
+    for seed in (1.5, "1", [1]):
+        refused(TypeError, ["seed", "whole number"], q, k, v, dropout_p=0.5, seed=seed)
+    refused(TypeError, ["offset", "NoneType", "whole number"], q, k, v, dropout_p=0.5, seed=1, offset=None)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(qkv):
+    expected = heed.attention(*qkv, dropout_p=0.5, seed=3, offset=2**63, window=(4, 1))
+    seed, offset, window = np.int32(3), np.uint64(2**63), np.array([4, 1])
+    np.testing.assert_array_equal(heed.attention(*qkv, dropout_p=0.5, seed=seed, offset=offset, window=window), expected)
+
+
+def test_what_only_looks_like_an_array(qkv):
+    """It has every attribute, as what torch.fx traces a program with has."""
+
+    class Anything:
+        shape = (2, 9, 4, 16)
+
+        def __getattr__(self, name):
+            return self
+
+    with pytest.raises(TypeError, match="q is .*Anything.*no memory"):
+        heed.attention(Anything(), *qkv[1:])
 
 
 def test_what_is_not_built_yet_is_unsupported(qkv):
