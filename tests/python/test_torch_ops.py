@@ -328,3 +328,18 @@ def test_selective_checkpoints_see_the_operator(device, dropout, kept, monkeypat
     assert len(calls) == (1 if kept else 2)
     for each, want in zip(inputs, expected):
         assert torch.equal(each.grad, want)
+
+
+def test_operators_refuse_what_makes_no_sense(device):
+    q, k, v = qkv(device)
+    state = torch.tensor([1, 2], device=device)
+    with pytest.raises(ValueError, match=r"dropout_p = 0.5 without a dropout_state.*\[seed, offset\]"):
+        torch.ops.heed.fwd(q, k, v, dropout_p=0.5)
+    with pytest.raises(ValueError, match="dropout_p is 0"):
+        torch.ops.heed.fwd(q, k, v, dropout_state=state)
+    o, lse = torch.ops.heed.fwd(q, k, v, dropout_p=0.5, dropout_state=state, want_lse=True)
+    with pytest.raises(ValueError, match="without a dropout_state"):
+        torch.ops.heed.bwd(o, q, k, v, o, lse, dropout_p=0.5)
+    for wanted, name in (("want_bias", "bias"), ("want_slopes", "alibi_slopes"), ("want_sink", "sink")):
+        with pytest.raises(ValueError, match=f"{wanted}=True asks for the gradient of {name}"):
+            torch.ops.heed.bwd(o, q, k, v, o, lse, **{wanted: True})

@@ -104,6 +104,7 @@ def _outputs(q: Tensor, v: Tensor, bhsd: bool, want_lse: bool) -> Tuple[Tensor, 
 def _run(fields: Dict[str, Any]) -> Tuple[Tensor, Tensor]:
     if forward_ad._current_level >= 0:
         library.check_forward_mode(fields)
+    _check_dropout(fields)
     bhsd, engine, want_lse = fields.pop("bhsd", False), fields.pop("engine"), fields.pop("want_lse")
     del fields["deterministic"], fields["dq_accumulation"]  # of the backward pass
     o, lse = _outputs(fields["q"], fields["v"], bhsd, want_lse)
@@ -112,6 +113,14 @@ def _run(fields: Dict[str, Any]) -> Tuple[Tensor, Tensor]:
         fields["lse"] = lse
     _native.forward(fields, bhsd, engine, library.stream(o, None))
     return o, lse
+
+
+def _check_dropout(fields: Dict[str, Any]) -> None:
+    """The state has the only seed that an operator is told: without one every call would drop the same entries."""
+    if fields["dropout_p"] and fields["dropout_state"] is None:
+        raise ValueError(f"dropout_p = {fields['dropout_p']} without a dropout_state: it is an int64 tensor [seed, offset].")
+    if fields["dropout_state"] is not None and not fields["dropout_p"]:
+        raise ValueError("dropout_state belongs to dropout, but dropout_p is 0.")
 
 
 def _bwd(
@@ -153,6 +162,10 @@ def _bwd(
     want_sink: bool = False,
 ) -> Six:
     fields = locals()
+    _check_dropout(fields)
+    for wanted, name in (("want_bias", "bias"), ("want_slopes", "alibi_slopes"), ("want_sink", "sink")):
+        if fields[wanted] and fields[name] is None:
+            raise ValueError(f"{wanted}=True asks for the gradient of {name}, and there is none.")
     d_o, d_lse = fields.pop("d_o"), fields.pop("d_lse")
     how = (fields.pop(name) for name in ("bhsd", "engine", "deterministic", "dq_accumulation"))
     return _six(q, torch_gradients.run_backward(fields, d_o, d_lse, _wanted(fields), *how))
