@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from . import _native
 from ._call import Call, add_outputs, prepare, with_outputs
 from ._errors import UnsupportedError
+from ._libraries import library_of
 
 #: A gradient, and the input it belongs to.
 INPUTS = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias", "dsink": "sink", "dslopes": "alibi_slopes"}
@@ -90,7 +91,8 @@ def pose(
         if wanted is True:
             if name not in call.fields:
                 raise ValueError(f"{gradient} is asked for, and there is no {name}.")
-            wanted = call.library.empty_gradient(call.fields[name], name, partial)
+            array = call.fields[name]  # of any library, and so is its gradient
+            wanted = library_of(array).empty_gradient(array, name, partial)
         if wanted is not None and wanted is not False:
             told[gradient] = wanted
     return call, told

@@ -9,6 +9,7 @@ import numpy as np
 from . import _native
 from ._backward import INPUTS, Gradients, results
 from ._call import Call, lse_shape, prepare
+from ._libraries import library_of
 
 #: A NaN that no computation makes: what is still here afterwards was not written.
 UNWRITTEN = np.array(0x7FF8_0000_DEAD_BEEF, np.uint64).view(np.float64)
@@ -32,12 +33,31 @@ def oracle_backward(q: Any, k: Any, v: Any, d_o: Any, *, d_lse: Any = None, **op
     """
     call = _prepared(q, k, v, options)
     o, lse = _forward(call)  # of the same call: a seed is drawn once
-    told = {"d_o": np.asarray(d_o, np.float64), "d_lse": None if d_lse is None else np.asarray(d_lse, np.float64)}
+    told = {name: None if each is None else _wide(each) for name, each in (("d_o", d_o), ("d_lse", d_lse))}
     for gradient, name in INPUTS.items():
         if name in call.fields:
-            told[gradient] = np.full(call.library.shape(call.fields[name], name), UNWRITTEN)
+            told[gradient] = np.full(_shape(call, name), UNWRITTEN)
     _native.oracle_backward({**call.fields, "o": o, "lse": lse}, told, call.bhsd)
     return results(told)
+
+
+def _wide(array: Any) -> Any:
+    return np.asarray(to_numpy(array), np.float64)
+
+
+def to_numpy(value: Any) -> Any:
+    """A torch tensor on any device as a NumPy array (bfloat16 through ml_dtypes); tuples of them too; the rest as it is."""
+    if isinstance(value, tuple):
+        return tuple(to_numpy(each) for each in value)
+    if not hasattr(value, "detach"):
+        return value
+    value = value.detach().cpu()
+    if str(value.dtype) == "torch.bfloat16":
+        import ml_dtypes
+
+        # torch does not speak of bfloat16 with NumPy, and every bfloat16 is a float32.
+        return value.float().numpy().astype(ml_dtypes.bfloat16)
+    return value.numpy()
 
 
 def _prepared(q: Any, k: Any, v: Any, options: dict[str, Any]) -> Call:
@@ -48,11 +68,16 @@ def _prepared(q: Any, k: Any, v: Any, options: dict[str, Any]) -> Call:
 
 
 def _forward(call: Call) -> tuple[Any, Any]:
-    shape = call.library.shape(call.fields["q"], "q")
-    o = np.full((*shape[:-1], call.library.shape(call.fields["v"], "v")[-1]), UNWRITTEN)
+    shape = _shape(call, "q")
+    o = np.full((*shape[:-1], _shape(call, "v")[-1]), UNWRITTEN)
     lse = np.full(lse_shape(shape, call.bhsd), UNWRITTEN)
     _native.oracle({**call.fields, "o": o, "lse": lse}, call.bhsd)
     return o, lse
+
+
+def _shape(call: Call, name: str) -> tuple[int, ...]:
+    array = call.fields[name]  # of any library
+    return library_of(array).shape(array, name)
 
 
 def written(expected: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import reference
 from ._backward import INPUTS, Gradients
-from ._oracle import oracle, oracle_backward, written
+from ._oracle import oracle, oracle_backward, to_numpy, written
 
 UNITS = {"float32": 8 * 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 F32 = 2.0**-24
@@ -153,21 +153,6 @@ def _fix_dropout(options: dict[str, Any]) -> None:
             f"dropout_p = {options['dropout_p']}: a Validator drops the entries that the judged computation dropped, by its "
             f"seed= (and offset=) or its dropout_state=: {told}."
         )
-
-
-def to_numpy(value: Any) -> Any:
-    """A torch tensor on any device as a NumPy array (bfloat16 through ml_dtypes); tuples of them too; the rest as it is."""
-    if isinstance(value, tuple):
-        return tuple(to_numpy(each) for each in value)
-    if not hasattr(value, "detach"):
-        return value
-    value = value.detach().cpu()
-    if str(value.dtype) == "torch.bfloat16":
-        import ml_dtypes
-
-        # torch does not speak of bfloat16 with NumPy, and every bfloat16 is a float32.
-        return value.float().numpy().astype(ml_dtypes.bfloat16)
-    return value.numpy()
 
 
 def _compare(got: Any, expected: Any, allowed: Any, what: str) -> Report:

@@ -255,3 +255,30 @@ def test_what_dq_cannot_be_summed_up_in_is_refused(data):
         heed.Problem(type="f16", dq_accumulation="f16").to_json()
     with pytest.raises(ValueError, match="dq_accumulation"):
         heed.plan(heed.Problem(type="bf16", operation="backward", dq_accumulation="f16"))
+
+
+def test_each_gradient_is_of_its_inputs_library():
+    torch = pytest.importorskip("torch")
+    data = Data(3)
+    q, k, v = data.qkv()
+    bias = data.normal(9, 13)
+    o, lse = heed.attention(q, k, v, bias=bias, return_lse=True)
+    expected = heed.attention_backward(q, k, v, o, lse, o, bias=bias, dbias=True)
+    to = torch.from_numpy
+    for arrays in ((to(q), k, to(v), bias), (q, to(k), v, to(bias))):
+        got = heed.attention_backward(*arrays[:3], o, lse, o, bias=arrays[3], dbias=True)
+        for each, given, want in zip((*got[:3], got.dbias), arrays, (*expected[:3], expected.dbias)):
+            assert type(each) is type(given)
+            np.testing.assert_array_equal(np.asarray(each), want)
+
+
+def test_the_oracle_begins_with_any_gradient_of_o():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ml_dtypes")
+    data = Data(3)
+    q, k, v = (torch.from_numpy(each).bfloat16().requires_grad_() for each in data.qkv())
+    d_o, d_lse = torch.from_numpy(data.normal(2, 9, 4, 16)).bfloat16(), torch.from_numpy(data.normal(2, 4, 9))
+    expected = heed.oracle_backward(q, k, v, d_o.double().numpy(), d_lse=d_lse.numpy())
+    got = heed.oracle_backward(q, k, v, d_o.requires_grad_(), d_lse=d_lse.requires_grad_())
+    for each, want in zip(got[:3], expected[:3]):
+        np.testing.assert_array_equal(each, want)
