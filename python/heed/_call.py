@@ -81,11 +81,15 @@ def prepare(
     dq_accumulation: str = "f32",
     engine: str = "auto",
     stream: int | None = None,
+    **unknown: Any,
 ) -> Call:
     """Everything that attention() and attention_varlen() can be told. Outputs are not made yet.
 
     Those two pass everything by place, in this order: thirty names cost a microsecond.
     """
+    if unknown:
+        names = ", ".join(f"{name}=" for name in unknown)
+        raise TypeError(f"{names}: heed knows no such argument; it takes those of attention() and attention_varlen().")
     call = Call(q, k, v, layout, engine, stream)
     call.out, call.lse, call.deterministic = out, lse_out, bool(deterministic)
     fields = call.fields

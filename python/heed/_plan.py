@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _native
 from ._backward import Gradients, brought, pose, results
@@ -32,6 +32,9 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<heed.Plan {self.kernel}, workspace of {self.workspace_bytes} bytes>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a heed.Plan is of this process, and is not copied or pickled: make another with heed.plan() there.")
 
     def run(self, q: Any, k: Any, v: Any, *, return_lse: bool = False, workspace: Any = None, **options: Any) -> Any:
         """As attention(q, k, v, ...) or, with cu_seqlens_q= and the like, attention_varlen(). The arguments must pose the
@@ -134,4 +137,7 @@ def prewarm(problems: Problem | Iterable[Problem], *, engine: str = "cuda") -> l
     Returns the kernels' names. Kernels depend on types, head dims, mask and features; never on lengths or batch sizes.
     """
     given = [problems] if isinstance(problems, Problem) else list(problems)
+    for each in given:
+        if not isinstance(each, Problem):
+            raise TypeError(f"prewarm() takes heed.Problems, and one is {type(each)}.")
     return [plan(each, engine=engine).kernel for each in given]

@@ -1,6 +1,8 @@
 """Problems, plans, explanations, kernels, masks."""
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -161,3 +163,31 @@ def test_a_problem_or_arrays_but_not_both():
         heed.plan(heed.Problem(), *Data(0).qkv()[:2])
     with pytest.raises(TypeError, match="alone"):
         heed.explain(heed.Problem(), causal=True)
+
+
+def test_a_plan_stays_in_its_process(data):
+    plan = heed.plan(*data.qkv())
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"Plan is of this process.*heed\.plan\(\)"):
+            copied(plan)
+    problem = heed.Problem(mask=heed.Mask.window(3, 0), heads=(4, 2))
+    assert pickle.loads(pickle.dumps(problem)) == problem
+
+
+def test_arguments_that_nobody_knows_are_named(data):
+    q, k, v = data.qkv()
+    o, lse = heed.attention(q, k, v, return_lse=True)
+    calls = [
+        lambda: heed.plan(q, k, v, softmax_scale=1.0),
+        lambda: heed.plan(q, k, v).run(q, k, v, softmax_scale=1.0),
+        lambda: heed.plan(q, k, v, operation="backward", softmax_scale=1.0),
+        lambda: heed.explain(q, k, v, softmax_scale=1.0),
+        lambda: heed.attention_backward(q, k, v, o, lse, o, softmax_scale=1.0),
+        lambda: heed.oracle(q, k, v, softmax_scale=1.0),
+        lambda: heed.Validator(q, k, v, softmax_scale=1.0),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"^softmax_scale=: heed knows no such argument"):
+            call()
+    with pytest.raises(TypeError, match=r"prewarm\(\) takes heed.Problems.*'tuple'"):
+        heed.prewarm([("f16", 64)])
