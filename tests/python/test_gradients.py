@@ -688,3 +688,17 @@ def test_other_libraries_arrays_beside_a_gradient_are_refused(device):
     by_numpy = heed.attention(q, k, v, **arrays).square().sum()
     by_torch = heed.attention(q, k, v, **{name: torch.from_numpy(each) for name, each in arrays.items()}).square().sum()
     assert torch.equal(*(gradients(each, [k])[0] for each in (by_numpy, by_torch)))
+
+
+def test_a_generator_is_drawn_from_outside_of_a_checkpoint(device):
+    """torch sets no generator back but its own: what docs/python.md says to pass instead."""
+    from torch.utils.checkpoint import checkpoint
+
+    q, k, v = qkv(device)
+    state = torch.randint(2**63 - 1, (2,), generator=torch.Generator().manual_seed(5)).to(device)
+    block = lambda q, state: heed.attention(q, k, v, dropout_p=0.5, dropout_state=state, deterministic=True).square()
+    (expected,) = gradients(block(q, state).sum(), [q])
+    for reentrant in (False, True):
+        q.grad = None
+        checkpoint(block, q, state, use_reentrant=reentrant).sum().backward()
+        assert torch.equal(q.grad, expected)

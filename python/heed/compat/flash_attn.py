@@ -3,7 +3,8 @@
     from heed.compat.flash_attn import flash_attn_func
 
 Causal masks and windows end at the last query and the last key; LSEs are float32 natural logarithms, (b, h, s_q) or
-(h, total_q). On top of the original: CPU tensors, float32, every head dim up to 1024, a head dim of v of its own.
+(h, total_q); that of a row without keys is -inf, where the original has inf. On top of the original: CPU tensors, float32, every
+head dim up to 1024, a head dim of v of its own.
 """
 
 from __future__ import annotations
