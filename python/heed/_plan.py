@@ -90,6 +90,11 @@ class Plan:
             raise TypeError("a plan was made for one engine: it runs without engine=.")
 
     def _run(self, call: Call, gradients: dict[str, Any] | None, workspace: Any, outputs: Iterable[tuple[str, Any]]) -> None:
+        # Asked again: torch.compile may have read the call, and let this run behind its graph.
+        if call.seen and call.library.traced(call.fields["q"]):
+            raise UnsupportedError(
+                "a plan while torch records a program, which would hold nothing of it: call attention(), which is an operator there."
+            )
         if workspace is None and self.workspace_bytes:
             workspace = self._workspace
             if workspace is None:

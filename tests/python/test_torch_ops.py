@@ -343,3 +343,17 @@ def test_operators_refuse_what_makes_no_sense(device):
     for wanted, name in (("want_bias", "bias"), ("want_slopes", "alibi_slopes"), ("want_sink", "sink")):
         with pytest.raises(ValueError, match=f"{wanted}=True asks for the gradient of {name}"):
             torch.ops.heed.bwd(o, q, k, v, o, lse, **{wanted: True})
+
+
+def test_plans_are_not_recorded(device):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    q, k, v = qkv(device)
+    plan = heed.plan(q, k, v)
+    run = lambda q, k, v: plan.run(q, k, v)
+    for record in (make_fx(run), lambda *given: torch.jit.trace(run, given)):
+        with pytest.raises(heed.UnsupportedError, match="a plan while torch records a program"):
+            record(q, k, v)
+    # torch.compile ends its graph before.
+    compiled = torch.compile(lambda q, k, v: plan.run(q * 2, k, v) + 1, backend=BACKEND)
+    torch.testing.assert_close(compiled(q, k, v), heed.attention(q * 2, k, v) + 1)

@@ -50,6 +50,9 @@ class Library(Protocol):
     def draw_state(self, q: Any, generator: Any | None) -> Any:
         """An array of two numbers, seed and offset, that the recorded program or the captured CUDA graph will draw."""
 
+    def traced(self, q: Any) -> bool:
+        """Whether a program is being recorded by somebody who does not end it before a call that it cannot hold."""
+
     def watched(self, call: Any) -> bool:
         """Whether somebody sees all that is computed with the library's arrays now, and this call should be seen, too."""
 

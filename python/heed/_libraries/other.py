@@ -68,6 +68,7 @@ capturing = _numpy.capturing  # on a GPU nothing is made that could be cleared t
 seen = _numpy.seen
 recorded = _numpy.recorded
 draw_state = _numpy.draw_state
+traced = _numpy.traced
 watched = _numpy.watched
 run_recorded = _numpy.run_recorded
 draw_seed = _numpy.draw_seed

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 is_grad_enabled = torch.is_grad_enabled
 increment_version: Callable[[Any], None] = torch.autograd.graph.increment_version
-is_compiling = torch.compiler.is_compiling
+is_compiling: Callable[[], bool] = torch.compiler.is_compiling
 is_tracing: Callable[[], bool] = torch._C._is_tracing  # torch.jit.trace
 count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 #: Modes of selective checkpoints, when something runs first and when it is repeated.
@@ -117,6 +117,10 @@ def seen(q: Any) -> bool:
 def recorded(q: Any) -> bool:
     """Whether a program is being recorded (torch.compile, torch.export, make_fx, torch.jit.trace) or no memory may be touched."""
     return is_compiling() or is_tracing() or isinstance(q, FakeTensor) or _a_mode_records()
+
+
+def traced(q: Any) -> bool:
+    return not is_compiling() and recorded(q)
 
 
 def _a_mode_records() -> bool:
