@@ -15,6 +15,9 @@ import numpy as np
 from ._backward import Gradients
 from ._mask import Mask
 
+#: What an option may be.
+WORDS = {"layout": ("bshd", "bhsd"), "math": ("fast", "accurate"), "precision": ("exact", "plain", "sizes")}
+
 
 def attention(q: Any, k: Any, v: Any, *, precision: str = "exact", **options: Any) -> tuple[Any, Any]:
     """(o, lse) of heed.attention() or, with cu_seqlens_q, heed.attention_varlen(). Rows of no sequence are NaN.
@@ -129,6 +132,9 @@ class Formula:
         dq_accumulation: str = "f32",
         precision: str = "exact",
     ) -> None:
+        for name, value in (("layout", layout), ("math", math), ("precision", precision)):
+            if value not in WORDS[name]:
+                raise ValueError(f"{name} = {value!r}: it is one of {', '.join(map(repr, WORDS[name]))}.")
         self.real: Any = np.float32 if precision == "plain" else np.float64
         self.plain = precision == "plain"
         self.input_type = np.asarray(q).dtype
@@ -199,6 +205,8 @@ class Formula:
 
 
 def visible_shape(causal: bool, window: Sequence[int | None] | None, mask: Any) -> Mask:
+    if isinstance(mask, (str, Mask)) and (causal or window is not None):
+        raise ValueError(f"mask = {mask!r} says which keys are visible; causal and window would say it again.")
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, str):
@@ -206,6 +214,8 @@ def visible_shape(causal: bool, window: Sequence[int | None] | None, mask: Any) 
     if window is None:
         return Mask.causal() if causal else Mask.none()
     left, right = (-1 if each is None else each for each in window[:2])
+    if causal and right > 0:
+        raise ValueError(f"window = {window!r} shows keys behind the diagonal, causal=True hides them: leave out one.")
     return Mask.window(left, 0 if causal else right, (window[2] or 0) if len(window) > 2 else 0)
 
 
