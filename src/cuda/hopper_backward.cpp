@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace heed::cuda {
@@ -221,6 +223,8 @@ class HopperBackward final : public CudaBackwardKernel {
       if (features.mask == kernels::MaskShape::window && problem.mask().sink() > 0)
         return "tiles of sink keys and those of the window add to dQ in no fixed order";
     }
+    if (owned_dq() && tiles_of_dq(problem) > std::numeric_limits<std::int32_t>::max())
+      return "dQ has more tiles of rows than a launch has thread blocks";
     if (problem.heads_q() == 0) return "there are no query heads";
     if (problem.batch() == 0 && (problem.dbias() || problem.dsink()))
       return "the batch is empty, and dBias and dSink are still to be zeroed";
@@ -275,6 +279,12 @@ class HopperBackward final : public CudaBackwardKernel {
  private:
   bool owned_dq() const {
     return std::visit([](const auto& c) { return c.owned_dq; }, line_.choice.config);
+  }
+  /// Thread blocks of the owners of dQ: every sequence has as many as the longest, which may be as long as all
+  /// together.
+  static double tiles_of_dq(const Problem& problem) {
+    return std::ceil(static_cast<double>(problem.s_q()) / kernels::HopperQueriesConfig::kRows) *
+           static_cast<double>(problem.heads_q()) * static_cast<double>(problem.batch());
   }
   /// Beside five products of a wide head dim, in their time: what owners of rows compute once more, at a higher rate;
   /// or the sum that is zeroed, added to and converted for every row, which is as much as for 900 keys of the row.

@@ -161,6 +161,26 @@ TEST(HopperBackwardLines, leave_a_dbias_that_keys_share_alone_where_the_bias_is_
   EXPECT_FALSE(stores_dbias({.batch = true, .head = true, .query = true, .key = false}));
 }
 
+// Where nothing is told of the longest sequence, each of many may be as long as all of them together.
+TEST(HopperBackwardLines, have_owners_of_dq_for_as_many_rows_as_a_launch_has_thread_blocks_for) {
+  const Problem many = Problem::backward()
+                           .type(DataType::bf16)
+                           .mode(Mode::group)
+                           .batch(70000)
+                           .heads(32, 8)
+                           .head_dims(256)
+                           .total_rows(131072, 131072)
+                           .lengths(131072, 131072)
+                           .lse(true);
+  for (const HopperBackwardLine& line : hopper_backward_lines()) {
+    if (line.choice.d() != 256) continue;
+    const bool owned = line.spec.stem.ends_with("_owned");
+    const auto kernel = make_hopper_backward(line, nullptr);
+    EXPECT_EQ(kernel->too_much(many) != "", owned) << line.spec.stem;
+    EXPECT_EQ(kernel->too_much(Problem(many).lengths(64, 64)), "") << line.spec.stem;
+  }
+}
+
 // There is no row whose launch would write them.
 TEST(HopperBackwardLines, leave_what_an_empty_batch_shares_to_the_portable_family) {
   for (const HopperBackwardLine& line : hopper_backward_lines()) {
