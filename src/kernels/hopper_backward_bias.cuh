@@ -119,11 +119,14 @@ HEED_DEVICE void hopper_backward_bias(const TensorMap& map_q, const TensorMap& m
         continue;
       }
       const i64 place = step.head * bp.row_space + row_start(p, q, step.batch) + my_row;
+      // An LSE that is no number becomes one that leaves hidden keys without weight; D, which is none either, still makes
+      // none of the others.
+      constexpr float kNoNumber = -1e38f;
       float lse[2], dot[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const bool inside = my_row + 8 * half < q.s_q;
-        lse[half] = inside ? bp.row_lse[place + 8 * half] : HEED_INFINITY;
+        lse[half] = inside ? fmaxf(bp.row_lse[place + 8 * half], kNoNumber) : HEED_INFINITY;
         dot[half] = inside ? bp.row_dot[place + 8 * half] : 0.0f;
       }
       Ring<kStages> next = ring;

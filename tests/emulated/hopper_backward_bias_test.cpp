@@ -106,6 +106,24 @@ TEST(EmulatedHopperBackwardBias, sums_bias_gradients_over_keys) {
   }
 }
 
+// A row that sees what is no number has an LSE that is none, and still adds nothing to the bias of a key that it does
+// not see.
+TEST(EmulatedHopperBackwardBias, sums_nothing_of_hidden_pairs_of_rows_that_are_no_number) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::window, .bias = kernels::BiasType::as_input};
+  constexpr HopperBackwardConfig kConfig{.d = 64, .tile_q = 64};
+  constexpr PortableBackwardConfig kRows = shared_config(kernels::BackwardPart::rows, 64, kFeatures, Element::f32),
+                                   kDBias = shared_config(kernels::BackwardPart::bias, 64, kFeatures, Element::bf16);
+  Case c = small(64, Mask::window(10, 2));
+  c.h = 1, c.s_q = {40}, c.s_k = {40}, c.dbias = bf16, c.distribution = verify::Distribution::one_nan;
+  for (const bool one_row : {false, true}) {
+    c.bias = BiasSpec{bf16, {.query = !one_row}};
+    for (const std::uint64_t seed : {1, 2, 3, 4}) {
+      c.seed = seed;
+      expect_matches_oracle<with(kConfig, kFeatures), kRows, kDBias>(c, 1);
+    }
+  }
+}
+
 /// Rows that begin at multiples of sixteen bytes, of four, and of two.
 TEST(EmulatedHopperBackwardBias, biases_that_are_copied_have_the_right_gradients) {
   Case c = small(64, Mask::none());
