@@ -1,6 +1,7 @@
 #include "cpu/backward_kernel.hpp"
 
 #include "core/ceil_div.hpp"
+#include "core/visible_pairs.hpp"
 #include "cpu/backward_jobs.hpp"
 #include "cpu/key_columns.hpp"
 #include "cpu/shared_gradients.hpp"
@@ -125,10 +126,17 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
   }
 
  private:
+  /// A batch entry in the order in which they are computed.
+  struct Turn {
+    double pairs = 0;  ///< visible ones of a head
+    std::int64_t batch = 0;
+  };
+
   /// Slices of the workspace.
   struct Layout {
     std::size_t delta = 0;       ///< D of every row
     std::size_t strips = 0;      ///< number of the first strip of each batch entry
+    std::size_t turns = 0;       ///< of the batch entries
     std::size_t dq = 0;          ///< [columns][heads][strips] of dQ, where it has to be added up
     std::size_t scratch = 0;     ///< of each worker
     std::size_t score_sums = 0;  ///< within it: where dBias and dSlopes are summed
@@ -145,7 +153,8 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
                                                        : problem.batch() * ceil_div(problem.s_q(), strip);
     layout.strip_floats = ceil_div(d, 4) * 4 * strip;
     layout.strips = align_up(static_cast<std::size_t>(BackwardJobs::delta_rows(problem)) * sizeof(float));
-    layout.dq = layout.strips + align_up(static_cast<std::size_t>(problem.batch() + 1) * sizeof(std::int64_t));
+    layout.turns = layout.strips + align_up(static_cast<std::size_t>(problem.batch() + 1) * sizeof(std::int64_t));
+    layout.dq = layout.turns + align_up(static_cast<std::size_t>(problem.batch()) * sizeof(Turn));
     // Keys of a single chunk leave nothing to add up: a strip's dQ is written where it is made.
     const std::int64_t sums = problem.s_k() > kBackwardChunk ? layout.columns : 0;
     layout.scratch =
@@ -169,6 +178,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
           layout_(kernel.layout_of(call.problem, call.threads)),
           jobs_(call, reinterpret_cast<float*>(call.workspace.data() + layout_.delta)),
           strips_(reinterpret_cast<std::int64_t*>(call.workspace.data() + layout_.strips)),
+          turns_(reinterpret_cast<Turn*>(call.workspace.data() + layout_.turns)),
           dq_(reinterpret_cast<float*>(call.workspace.data() + layout_.dq)) {}
 
     void all() {
@@ -178,11 +188,10 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       if (problem_.heads_q() == 0) {
         zero_key_gradients();
       } else {
-        if (layout_.columns > 1) find_columns(), make_delta();
-        const std::int64_t pieces = problem_.heads_k() * layout_.columns;
-        parallel_for(call_.executor, problem_.batch() * pieces, [&](std::int64_t index, int worker) {
-          compute(index / pieces, index % pieces / layout_.columns, index % layout_.columns, worker);
-        });
+        find_turns();
+        if (layout_.columns > 1) make_delta();
+        parallel_for(call_.executor, problem_.batch() * problem_.heads_k() * layout_.columns,
+                     [&](std::int64_t index, int worker) { compute(piece(index), worker); });
         if (layout_.columns > 1) sum_dq();
       }
       if (problem_.dbias() || problem_.dslopes())
@@ -207,14 +216,35 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       return reinterpret_cast<double*>(static_cast<std::byte*>(scratch(worker)) + layout_.score_sums);
     }
 
-    /// Several columns mean fewer key/value heads in the whole batch than there may be columns.
-    void find_columns() {
+    /// Entries that take longest come first: nobody is left with one when the others are done.
+    void find_turns() {
       for (std::int64_t b = 0; b < problem_.batch(); ++b) {
         const core::Sequence sequence = jobs_.sequences()[b];
-        columns_[static_cast<std::size_t>(b)] =
-            KeyColumns(layout_.columns, problem_.mask().bounds(sequence.s_q, sequence.s_k), sequence.s_q);
+        const MaskBounds bounds = problem_.mask().bounds(sequence.s_q, sequence.s_k);
+        turns_[b] = {core::visible_pairs(bounds, sequence.s_q), b};
+        if (layout_.columns > 1)
+          columns_[static_cast<std::size_t>(b)] = KeyColumns(layout_.columns, bounds, sequence.s_q);
       }
+      std::sort(turns_, turns_ + problem_.batch(), [](const Turn& one, const Turn& other) {
+        return one.pairs != other.pairs ? one.pairs > other.pairs : one.batch < other.batch;
+      });
     }
+
+    /// What a worker computes at a time.
+    struct Piece {
+      std::int64_t batch, kv_head, column;
+    };
+
+    /// Columns of a head are near each other, for they read the same Q and dO. But heads come in twos: two threads with
+    /// the same column of both are done at the same time, with one column each of different sizes they would not be.
+    Piece piece(std::int64_t index) const {
+      const std::int64_t heads = problem_.heads_k(), of_entry = heads * layout_.columns;
+      const std::int64_t two = index % of_entry / (2 * layout_.columns),
+                         within = index % of_entry % (2 * layout_.columns);
+      const std::int64_t together = std::min<std::int64_t>(2, heads - 2 * two);
+      return {turns_[index / of_entry].batch, 2 * two + within % together, within / together};
+    }
+
     KeyColumns columns_of(std::int64_t b, const core::Sequence& sequence) const {
       if (layout_.columns > 1) return columns_[static_cast<std::size_t>(b)];
       return KeyColumns(1, problem_.mask().bounds(sequence.s_q, sequence.s_k), sequence.s_q);
@@ -269,22 +299,23 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       std::fill_n(data + at * bytes, dim * bytes, std::byte{0});
     }
 
-    /// One column of keys of one key/value head: all its chunks, each against every query head that shares it.
-    void compute(std::int64_t b, std::int64_t g, std::int64_t column, int worker) const {
-      const core::Sequence sequence = jobs_.sequences()[b];
-      const KeyColumns columns = columns_of(b, sequence);
-      const std::int64_t group = problem_.heads_q() / problem_.heads_k();
-      if (columns.count() == 0 && column == 0)
-        for (std::int64_t h = g * group; h < (g + 1) * group; ++h) finish_without_keys(jobs_.job(b, sequence, h));
-      if (column >= columns.count()) return;
-      const KeyColumn span = columns[column];
+    /// All chunks of a column, each against every query head that shares its keys.
+    void compute(const Piece& piece, int worker) const {
+      const core::Sequence sequence = jobs_.sequences()[piece.batch];
+      const KeyColumns columns = columns_of(piece.batch, sequence);
+      const std::int64_t group = problem_.heads_q() / problem_.heads_k(), first_head = piece.kv_head * group;
+      const auto job_of = [&](std::int64_t h) { return jobs_.job(piece.batch, sequence, h); };
+      if (columns.count() == 0 && piece.column == 0)
+        for (std::int64_t h = first_head; h < first_head + group; ++h) finish_without_keys(job_of(h));
+      if (piece.column >= columns.count()) return;
+      const KeyColumn column = columns[piece.column];
       const BackwardUnit& unit = kernel_.functions_.level->unit;
-      for (std::int32_t first = span.first; first < span.end; first += kBackwardChunk) {
-        const std::int32_t keys = std::min(kBackwardChunk, span.end - first);
-        unit.begin(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
-        for (std::int64_t h = g * group; h < (g + 1) * group; ++h)
-          unit.add(jobs_.job(b, sequence, h), span, first, keys, dq(column, b, h), scratch(worker));
-        unit.end(jobs_.job(b, sequence, g * group), first, keys, scratch(worker));
+      for (std::int32_t first = column.first; first < column.end; first += kBackwardChunk) {
+        const std::int32_t keys = std::min(kBackwardChunk, column.end - first);
+        unit.begin(job_of(first_head), first, keys, scratch(worker));
+        for (std::int64_t h = first_head; h < first_head + group; ++h)
+          unit.add(job_of(h), column, first, keys, dq(piece.column, piece.batch, h), scratch(worker));
+        unit.end(job_of(first_head), first, keys, scratch(worker));
       }
     }
 
@@ -301,8 +332,10 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     const Layout layout_;
     const BackwardJobs jobs_;
     std::int64_t* strips_;
+    Turn* turns_;
     float* dq_;
-    std::array<KeyColumns, kMostKeyColumns> columns_ = {};  ///< of each batch entry, where there are several
+    /// Of each batch entry, where there are several: then there are fewer entries than columns.
+    std::array<KeyColumns, kMostKeyColumns> columns_ = {};
   };
 
   Functions functions_;
