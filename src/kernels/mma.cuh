@@ -13,6 +13,10 @@ HEED_DEVICE u32 fresh(u32 x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+HEED_DEVICE i64 fresh_wide(i64 x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
 
 /// Sixteen bytes to shared memory, or zeros, and nothing is read. Both ends are aligned.
 HEED_DEVICE void copy_16_or_zeros(u32 to, const void* from, bool inside) {

@@ -230,7 +230,8 @@ __device__ __forceinline__ void portable_backward_bias(const BackwardParams& bp)
       }
     }
 
-    store_sums<C>(bp, index, tile, sum, over_rows, warp, thread, [] { __syncthreads(); });
+    // Found anew: the loop above has no registers for it.
+    store_sums<C>(bp, index, tiles.at(bp, fresh_wide(index)), sum, over_rows, warp, thread, [] { __syncthreads(); });
   }
   zero_unreached_dbias<C, C.threads()>(bp);  // behind the loop: before it, it takes registers from it
 }
