@@ -124,6 +124,10 @@ def test_nothing_is_ignored(device):
         compat.flash_attn_varlen_func(*flat, starts, starts, 18, 18, block_table=starts)
     with pytest.raises(TypeError):
         compat.flash_attn_func(q, k, v, num_splits=2)
+    with pytest.raises(TypeError, match=r"window_size = 5: it is \(left, right\)"):
+        compat.flash_attn_func(q, k, v, window_size=5)
+    with pytest.raises(TypeError, match="max_seqlen_k is None: it is the length"):
+        compat.flash_attn_varlen_func(*flat, starts, starts, 18, None)
     with pytest.raises(AttributeError, match="KV cache"):
         compat.flash_attn_with_kvcache
 

@@ -116,8 +116,8 @@ def flash_attn_varlen_func(
         *with_dense_rows(q, k, v),
         cu_seqlens_q,
         cu_seqlens_k,
-        _at_most(q.shape[0], max_seqlen_q),
-        _at_most(k.shape[0], max_seqlen_k),
+        _at_most(q.shape[0], max_seqlen_q, "max_seqlen_q"),
+        _at_most(k.shape[0], max_seqlen_k, "max_seqlen_k"),
         causal=causal,
         window=_window(causal, window_size),
         softcap=softcap,
@@ -186,14 +186,18 @@ def __getattr__(name: str) -> Any:
 
 def _window(causal: bool, window_size: tuple[int, int]) -> tuple[int, int] | None:
     """As the original: causal closes the right side, whatever window_size says of it."""
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
+        raise TypeError(f"window_size = {window_size!r}: it is (left, right), -1 for no end.")
     left, right = window_size
     if left < 0 and (causal or right < 0):
         return None
     return (left, 0) if causal else (left, right)
 
 
-def _at_most(rows: int, told: Any) -> Any:
+def _at_most(rows: int, told: Any, name: str) -> Any:
     """heed's own function refuses a length that no sequence can have; here callers pass a bound, maybe as a tensor."""
+    if told is None:
+        raise TypeError(f"{name} is None: it is the length of the longest sequence, or more.")
     return min(told if isinstance(told, int) else int(told), rows)
 
 
