@@ -90,7 +90,7 @@ class Plan:
             raise TypeError("a plan was made for one engine: it runs without engine=.")
 
     def _run(self, call: Call, gradients: dict[str, Any] | None, workspace: Any, outputs: Iterable[tuple[str, Any]]) -> None:
-        # Asked again: torch.compile may have read the call, and let this run behind its graph.
+        # Asked again, and for the stream, too: torch.compile may have read the call, and let this run behind its graph.
         if call.seen and call.library.traced(call.fields["q"]):
             raise UnsupportedError(
                 "a plan while torch records a program, which would hold nothing of it: call attention(), which is an operator there."
@@ -102,9 +102,8 @@ class Plan:
                 # Under capture it is cleared when the graph is replayed, and not now: nobody else may count on it.
                 if not call.library.capturing(call.fields["q"]):
                     self._workspace = workspace
-        with_outputs(
-            outputs, _native.plan_run, self._handle, call.fields, gradients, call.bhsd, workspace, call.stream
-        )
+        stream = call.library.stream(call.fields["q"], None) if call.seen else call.stream
+        with_outputs(outputs, _native.plan_run, self._handle, call.fields, gradients, call.bhsd, workspace, stream)
 
 
 def plan(

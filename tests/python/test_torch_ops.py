@@ -11,6 +11,7 @@ from conftest import Data, devices
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import heed  # noqa: E402
+import heed._libraries.torch as library  # noqa: E402
 import heed._libraries.torch_ops  # noqa: E402
 
 pytestmark = [
@@ -343,6 +344,23 @@ def test_operators_refuse_what_makes_no_sense(device):
     for wanted, name in (("want_bias", "bias"), ("want_slopes", "alibi_slopes"), ("want_sink", "sink")):
         with pytest.raises(ValueError, match=f"{wanted}=True asks for the gradient of {name}"):
             torch.ops.heed.bwd(o, q, k, v, o, lse, **{wanted: True})
+
+
+def test_a_plan_behind_a_compiled_graph_runs_on_torchs_stream(device, monkeypatch):
+    q, k, v = qkv(device)
+    plan = heed.plan(q, k, v)
+
+    def read_by_the_compiler(*arguments, **options):
+        with monkeypatch.context() as while_compiling:
+            while_compiling.setattr(library, "is_compiling", lambda: True)
+            return heed._call.prepare(*arguments, **options)
+
+    streams = []
+    monkeypatch.setattr(heed._plan, "prepare", read_by_the_compiler)
+    monkeypatch.setattr(library, "stream", lambda array, chosen: 7)
+    monkeypatch.setattr(heed._native, "plan_run", lambda *arguments: streams.append(arguments[-1]))
+    plan.run(q, k, v, out=torch.empty_like(q))
+    assert streams == [7]
 
 
 def test_plans_are_not_recorded(device):
