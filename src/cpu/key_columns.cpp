@@ -26,15 +26,16 @@ KeyColumns::KeyColumns(std::int64_t most, const MaskBounds& bounds, std::int64_t
   };
   const double pairs = count > 1 ? pairs_before(chunks) : 0;
   std::int64_t chunk = 0;
-  for (std::int64_t c = 1; c <= count; ++c) {
+  for (std::int64_t c = 1; c < count; ++c) {
     // At least a chunk for this column and for each that is still to come; of those, up to where the pairs come closest
     // to this column's end.
     const std::int64_t last = chunks - (count - c);
     const double end = pairs * static_cast<double>(c) / static_cast<double>(count);
     ++chunk;
-    while (chunk < last && (c == count || pairs_before(chunk) + pairs_before(chunk + 1) <= 2 * end)) ++chunk;
-    first_keys_[static_cast<std::size_t>(c)] = static_cast<std::int32_t>(std::min(chunk * kBackwardChunk, bounds.s_k));
+    while (chunk < last && pairs_before(chunk) + pairs_before(chunk + 1) <= 2 * end) ++chunk;
+    first_keys_[static_cast<std::size_t>(c)] = static_cast<std::int32_t>(chunk * kBackwardChunk);
   }
+  first_keys_[static_cast<std::size_t>(count)] = static_cast<std::int32_t>(bounds.s_k);
 }
 
 }  // namespace heed::cpu
