@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _mask, _native
 from ._libraries import Library, library_of
-from ._mask import Mask
+from ._mask import Mask, mask_of
 
 ENGINES = {"auto": 0, "cpu": 1, "cuda": 2}
 MATHS = {"fast": 0, "accurate": 1}
@@ -212,28 +212,11 @@ def _accumulation(call: Call, told: str) -> int:
 
 
 def _mask_fields(fields: dict[str, Any], causal: bool, window: Sequence[int | None] | None, mask: Any) -> None:
-    if isinstance(mask, (str, Mask)):
-        if causal or window is not None:
-            raise ValueError(f"mask = {mask!r} says which keys are visible; causal and window would say it again.")
-        shape = Mask.parse(mask) if isinstance(mask, str) else mask
-    else:
-        if mask is not None:
-            fields["bool_mask"] = mask
-        shape = _window(causal, window)
+    shape = mask_of(causal, window, mask)
+    if mask is not None and not isinstance(mask, (str, Mask)):
+        fields["bool_mask"] = mask
     if shape.kind != _mask.NONE:
         fields["mask_kind"], fields["mask_left"], fields["mask_right"], fields["mask_sink"] = shape
-
-
-def _window(causal: bool, window: Sequence[int | None] | None) -> Mask:
-    if window is None:
-        return Mask.causal() if causal else Mask.none()
-    if not hasattr(window, "__len__") or len(window) not in (2, 3):
-        raise ValueError(f"window = {window!r}: it is (left, right), or (left, right, sink keys).")
-    left, right = (-1 if each is None else each for each in window[:2])
-    if causal and right > 0:
-        raise ValueError(f"window = {window!r} shows keys behind the diagonal, causal=True hides them: leave out one.")
-    sink_keys = (window[2] or 0) if len(window) == 3 else 0
-    return Mask.window(left, 0 if causal else right, sink_keys)
 
 
 def _whole(value: Any, name: str) -> int:

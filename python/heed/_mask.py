@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -74,3 +75,20 @@ class Mask(NamedTuple):
 @lru_cache(maxsize=256)
 def _parse(text: str) -> Mask:
     return Mask(*_native.mask_parse(text))
+
+
+def mask_of(causal: bool, window: Sequence[int | None] | None, mask: Any) -> Mask:
+    """What the arguments of a call say together. A `mask` of booleans is something else, and comes on top."""
+    if isinstance(mask, (str, Mask)):
+        if causal or window is not None:
+            raise ValueError(f"mask = {mask!r} says which keys are visible; causal and window would say it again.")
+        return _parse(mask) if isinstance(mask, str) else mask
+    if window is None:
+        return Mask.causal() if causal else Mask.none()
+    if not hasattr(window, "__len__") or len(window) not in (2, 3):
+        raise ValueError(f"window = {window!r}: it is (left, right), or (left, right, sink keys).")
+    left, right = (-1 if each is None else each for each in window[:2])
+    if causal and right > 0:
+        raise ValueError(f"window = {window!r} shows keys behind the diagonal, causal=True hides them: leave out one.")
+    sink_keys = (window[2] or 0) if len(window) == 3 else 0
+    return Mask.window(left, 0 if causal else right, sink_keys)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._backward import Gradients
-from ._mask import Mask
+from ._mask import Mask, mask_of
 
 #: What an option may be.
 WORDS = {"layout": ("bshd", "bhsd"), "math": ("fast", "accurate"), "precision": ("exact", "plain", "sizes")}
@@ -143,7 +143,7 @@ class Formula:
         self.swapped = layout == "bhsd" and not self.packed
         self.q, self.k, self.v = (self.turned(each) for each in (q, k, v))
         self.lists = (cu_seqlens_q, cu_seqlens_k, seqlens_q, seqlens_k)
-        self.shape = visible_shape(causal, window, mask)
+        self.shape = mask_of(causal, window, mask)
         self.keep = None if isinstance(mask, (str, Mask)) else mask
         self.block_mask, self.bias, self.alibi_slopes, self.sink = block_mask, bias, alibi_slopes, sink
         self.softcap = self.real(softcap)
@@ -202,21 +202,6 @@ class Formula:
             kept = seen & (word >= int(self.dropout_p * 65536 + 0.5))
             growth = np.where(kept, real(1 / (1 - self.dropout_p)), real(0))
         return p, self.round(np.where(kept, p * growth, 0)), growth, cap_slope, distance, seen, kept, lse
-
-
-def visible_shape(causal: bool, window: Sequence[int | None] | None, mask: Any) -> Mask:
-    if isinstance(mask, (str, Mask)) and (causal or window is not None):
-        raise ValueError(f"mask = {mask!r} says which keys are visible; causal and window would say it again.")
-    if isinstance(mask, Mask):
-        return mask
-    if isinstance(mask, str):
-        return Mask.parse(mask)
-    if window is None:
-        return Mask.causal() if causal else Mask.none()
-    left, right = (-1 if each is None else each for each in window[:2])
-    if causal and right > 0:
-        raise ValueError(f"window = {window!r} shows keys behind the diagonal, causal=True hides them: leave out one.")
-    return Mask.window(left, 0 if causal else right, (window[2] or 0) if len(window) > 2 else 0)
 
 
 def sequences(
