@@ -26,7 +26,7 @@ inline constexpr int32_t kBackwardChunk = 4 * kKeyBlock;
 /// A column of chunks: keys of one head that one worker goes over.
 struct KeyColumn {
   int32_t first = 0, end = 0;  ///< keys [first, end)
-  bool alone = false;          ///< these are all keys of the head
+  bool whole_head = false;     ///< that worker goes over the head's other columns too, in their order
 };
 
 /// Where gradients of scores are added up.
@@ -42,9 +42,10 @@ struct BackwardUnit {
   void (*begin)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
   /// Adds the head's part of dK and dV, and the chunk's part of dQ to dq [strips][round4(d)][strip], which the column's
   /// chunks share. The first of them that a strip sees anything of writes the strip's part, the others add to it; what
-  /// no row of a strip sees leaves it as it is. In a column that is alone the first chunk makes D of each strip, and
-  /// the last one that a strip sees writes dQ, without a way through dq.
-  void (*add)(const BackwardJob&, const KeyColumn& column, int32_t first, int32_t keys, float* dq,
+  /// no row of a strip sees leaves it as it is. Of a whole head the first chunk makes D of each strip, the last one of
+  /// a column that a strip sees adds the column's dQ to those before it in `total`, laid out alike, and the last one of
+  /// all writes dQ, without a way through either.
+  void (*add)(const BackwardJob&, const KeyColumn& column, int32_t first, int32_t keys, float* dq, float* total,
               void* scratch) = nullptr;
   /// Writes dK and dV.
   void (*end)(const BackwardJob&, int32_t first, int32_t keys, void* scratch) = nullptr;
@@ -58,7 +59,7 @@ struct BackwardUnit {
 /// The backward kernels of one ISA level.
 struct BackwardKernels {
   int32_t strip = 0;  ///< query rows computed side by side
-  /// D of rows [first_row, first_row + rows); where a column is alone with its keys `add` does that, and what follows.
+  /// D of rows [first_row, first_row + rows); for a whole head `add` does that, and what follows.
   void (*delta)(const BackwardJob&, int64_t first_row, int32_t rows) = nullptr;
   /// Writes dQ of the strip that begins at first_row: the sum of what `columns` columns have left of it, from dq on in
   /// steps of `column_stride`; sums it up in place. Column c has the keys [column_keys[c], column_keys[c + 1]).

@@ -89,6 +89,15 @@ bool worth_waking_threads(const Problem& problem) {
          kMultiplications;
 }
 
+/// Whether threads that take a head at a time, with all its keys, are done together. Then the columns of a head need
+/// not meet again; they are added up in the same order, so that nobody sees it in the result.
+bool heads_come_out_even(const Problem& problem, int threads) {
+  if (threads == 1) return true;
+  const bool alike =
+      problem.batch() == 1 || (problem.mode() == Mode::batch && !problem.logical_q() && !problem.logical_k());
+  return alike && problem.batch() * problem.heads_k() % threads == 0;
+}
+
 class CpuBackwardKernel final : public dispatch::BackwardKernel {
  public:
   explicit CpuBackwardKernel(const BackwardKernelSpec& spec)
@@ -104,7 +113,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
   std::vector<Plan::Stage> stages(const Problem& problem, int threads) const override {
     const Layout layout = layout_of(problem, threads);
     std::vector<Plan::Stage> list;
-    if (layout.columns == 1)
+    if (layout.whole_heads)
       list = {{name(), "dQ, dK and dV", layout.delta, layout.total - layout.delta}};
     else
       list = {{name(), "dot of dO and O", layout.delta, layout.strips - layout.delta},
@@ -137,11 +146,13 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     std::size_t delta = 0;       ///< D of every row
     std::size_t strips = 0;      ///< number of the first strip of each batch entry
     std::size_t turns = 0;       ///< of the batch entries
-    std::size_t dq = 0;          ///< [columns][heads][strips] of dQ, where it has to be added up
+    std::size_t dq = 0;          ///< [columns, or column and total][heads][strips] of dQ, where it has to be added up
     std::size_t scratch = 0;     ///< of each worker
     std::size_t score_sums = 0;  ///< within it: where dBias and dSlopes are summed
     std::size_t scratch_stride = 0, total = 0;
     std::int64_t columns = 1, most_strips = 0, strip_floats = 0;
+    bool whole_heads = true;  ///< a worker goes over all columns of a head, one after the other
+    std::int64_t pieces_per_head() const { return whole_heads ? 1 : columns; }
   };
 
   Layout layout_of(const Problem& problem, int threads) const {
@@ -149,6 +160,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     const std::int64_t strip = functions_.level->strip;
     Layout layout;
     layout.columns = most_key_columns(problem);
+    layout.whole_heads = layout.columns == 1 || heads_come_out_even(problem, threads);
     layout.most_strips = problem.mode() == Mode::group ? problem.total_q() / strip + problem.batch()
                                                        : problem.batch() * ceil_div(problem.s_q(), strip);
     layout.strip_floats = ceil_div(d, 4) * 4 * strip;
@@ -156,7 +168,8 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     layout.turns = layout.strips + align_up(static_cast<std::size_t>(problem.batch() + 1) * sizeof(std::int64_t));
     layout.dq = layout.turns + align_up(static_cast<std::size_t>(problem.batch()) * sizeof(Turn));
     // Keys of a single chunk leave nothing to add up: a strip's dQ is written where it is made.
-    const std::int64_t sums = problem.s_k() > kBackwardChunk ? layout.columns : 0;
+    const std::int64_t columns = layout.whole_heads ? std::min<std::int64_t>(layout.columns, 2) : layout.columns;
+    const std::int64_t sums = problem.s_k() > kBackwardChunk ? columns : 0;
     layout.scratch =
         layout.dq +
         align_up(static_cast<std::size_t>(sums * problem.heads_q() * layout.most_strips * layout.strip_floats) *
@@ -189,10 +202,10 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
         zero_key_gradients();
       } else {
         find_turns();
-        if (layout_.columns > 1) make_delta();
-        parallel_for(call_.executor, problem_.batch() * problem_.heads_k() * layout_.columns,
+        if (!layout_.whole_heads) make_delta();
+        parallel_for(call_.executor, problem_.batch() * problem_.heads_k() * layout_.pieces_per_head(),
                      [&](std::int64_t index, int worker) { compute(piece(index), worker); });
-        if (layout_.columns > 1) sum_dq();
+        if (!layout_.whole_heads) sum_dq();
       }
       if (problem_.dbias() || problem_.dslopes())
         write_bias_and_slope_gradients(call_, jobs_,
@@ -209,6 +222,8 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     float* dq(std::int64_t column, std::int64_t b, std::int64_t h) const {
       return dq_ + column * column_stride() + (h * layout_.most_strips + strips_[b]) * layout_.strip_floats;
     }
+    /// Of the columns that are done, for whoever goes over all of them.
+    float* total(std::int64_t b, std::int64_t h) const { return dq(1, b, h); }
     void* scratch(int worker) const {
       return call_.workspace.data() + layout_.scratch + layout_.scratch_stride * static_cast<std::size_t>(worker);
     }
@@ -232,15 +247,14 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
 
     /// What a worker computes at a time.
     struct Piece {
-      std::int64_t batch, kv_head, column;
+      std::int64_t batch, kv_head, column;  ///< of whole heads: the first of all
     };
 
     /// Columns of a head are near each other, for they read the same Q and dO. But heads come in twos: two threads with
     /// the same column of both are done at the same time, with one column each of different sizes they would not be.
     Piece piece(std::int64_t index) const {
-      const std::int64_t heads = problem_.heads_k(), of_entry = heads * layout_.columns;
-      const std::int64_t two = index % of_entry / (2 * layout_.columns),
-                         within = index % of_entry % (2 * layout_.columns);
+      const std::int64_t heads = problem_.heads_k(), columns = layout_.pieces_per_head(), of_entry = heads * columns;
+      const std::int64_t two = index % of_entry / (2 * columns), within = index % of_entry % (2 * columns);
       const std::int64_t together = std::min<std::int64_t>(2, heads - 2 * two);
       return {turns_[index / of_entry].batch, 2 * two + within % together, within / together};
     }
@@ -250,7 +264,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       return KeyColumns(1, problem_.mask().bounds(sequence.s_q, sequence.s_k), sequence.s_q);
     }
 
-    // Of sequences with several columns; a column that is alone does both itself.
+    // Of sequences with several columns; whoever has all columns of a head does both itself.
     void make_delta() const {
       for_each_strip([&](const BackwardJob& job, std::int64_t b, std::int64_t, std::int64_t first, std::int32_t rows) {
         if (columns_[static_cast<std::size_t>(b)].count() > 1) kernel_.functions_.level->delta(job, first, rows);
@@ -299,7 +313,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       std::fill_n(data + at * bytes, dim * bytes, std::byte{0});
     }
 
-    /// All chunks of a column, each against every query head that shares its keys.
+    /// All chunks of a column, or of all columns of a head, each against every query head that shares its keys.
     void compute(const Piece& piece, int worker) const {
       const core::Sequence sequence = jobs_.sequences()[piece.batch];
       const KeyColumns columns = columns_of(piece.batch, sequence);
@@ -307,15 +321,19 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       const auto job_of = [&](std::int64_t h) { return jobs_.job(piece.batch, sequence, h); };
       if (columns.count() == 0 && piece.column == 0)
         for (std::int64_t h = first_head; h < first_head + group; ++h) finish_without_keys(job_of(h));
-      if (piece.column >= columns.count()) return;
-      const KeyColumn column = columns[piece.column];
       const BackwardUnit& unit = kernel_.functions_.level->unit;
-      for (std::int32_t first = column.first; first < column.end; first += kBackwardChunk) {
-        const std::int32_t keys = std::min(kBackwardChunk, column.end - first);
-        unit.begin(job_of(first_head), first, keys, scratch(worker));
-        for (std::int64_t h = first_head; h < first_head + group; ++h)
-          unit.add(job_of(h), column, first, keys, dq(piece.column, piece.batch, h), scratch(worker));
-        unit.end(job_of(first_head), first, keys, scratch(worker));
+      const std::int64_t end = layout_.whole_heads ? columns.count() : piece.column + 1;
+      for (std::int64_t c = piece.column; c < std::min<std::int64_t>(end, columns.count()); ++c) {
+        KeyColumn column = columns[c];
+        column.whole_head |= layout_.whole_heads;
+        for (std::int32_t first = column.first; first < column.end; first += kBackwardChunk) {
+          const std::int32_t keys = std::min(kBackwardChunk, column.end - first);
+          unit.begin(job_of(first_head), first, keys, scratch(worker));
+          for (std::int64_t h = first_head; h < first_head + group; ++h)
+            unit.add(job_of(h), column, first, keys, dq(piece.column, piece.batch, h), total(piece.batch, h),
+                     scratch(worker));
+          unit.end(job_of(first_head), first, keys, scratch(worker));
+        }
       }
     }
 

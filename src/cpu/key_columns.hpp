@@ -13,7 +13,7 @@
 namespace heed::cpu {
 
 /// Into how many columns the keys of a head are cut at most: a few heads shall keep this many threads busy. Each column
-/// sums up a dQ of its own, and the columns are added in their order.
+/// sums up a dQ of its own, and the columns are added in their order, also where one thread goes over all of them.
 inline constexpr std::int32_t kMostKeyColumns = 16;
 
 /// The columns of the longest sequence.
@@ -29,7 +29,7 @@ class KeyColumns {
   std::int32_t count() const { return count_; }
   KeyColumn operator[](std::int64_t column) const {
     const auto c = static_cast<std::size_t>(column);
-    return {.first = first_keys_[c], .end = first_keys_[c + 1], .alone = count_ == 1};
+    return {.first = first_keys_[c], .end = first_keys_[c + 1], .whole_head = count_ == 1};
   }
   /// Of each column, and behind the last.
   const std::int32_t* first_keys() const { return first_keys_.data(); }

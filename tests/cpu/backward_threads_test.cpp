@@ -45,7 +45,6 @@ struct BackwardCaller {
     return gradients();
   }
 
- private:
   static std::vector<float> fill(std::int64_t count, std::uint32_t seed) {
     std::vector<float> values(static_cast<std::size_t>(count));
     for (float& x : values) x = static_cast<float>((seed = seed * 1664525U + 1013904223U) >> 28) / 8.F - 1.F;
@@ -76,6 +75,37 @@ TEST(BackwardThreads, AnyNumberOfThreadsGivesTheSameBits) {
     ThreadPool pool(threads);
     Context context;
     EXPECT_EQ(BackwardCaller().run(context, &pool), expected) << threads;
+  }
+}
+
+/// dQ of four heads, whose 4200 keys are four columns of one to six chunks.
+std::vector<float> dq_of_columns(int threads, const Mask& mask) {
+  constexpr std::int64_t kRows = 700, kKeys = 4200, kHeads = 4, kDim = 8;
+  std::vector<float> q = BackwardCaller::fill(kRows * kHeads * kDim, 17),
+                     k = BackwardCaller::fill(kKeys * kHeads * kDim, 19), v = k, d_o = q, o = q, dq = q, dk = k, dv = v;
+  std::vector<float> lse(kRows * kHeads);
+  const auto of_queries = [](auto& x) { return OutputView(x.data(), f32, {1, kRows, kHeads, kDim}); };
+  const auto of_keys = [](auto& x) { return OutputView(x.data(), f32, {1, kKeys, kHeads, kDim}); };
+  const ForwardArgs forward{.q = of_queries(q),
+                            .k = of_keys(k),
+                            .v = of_keys(v),
+                            .o = of_queries(o),
+                            .lse = {lse.data(), f32, {1, kHeads, kRows}},
+                            .mask = mask};
+  Context context({.threads = threads});
+  context.forward(forward);
+  context.backward(
+      {.forward = forward, .d_o = of_queries(d_o), .dq = of_queries(dq), .dk = of_keys(dk), .dv = of_keys(dv)});
+  return dq;
+}
+
+// Where the heads come out even among the threads, each takes a head at a time and adds up its columns as it goes;
+// otherwise columns are computed apart and added at the end.
+TEST(BackwardThreads, ColumnsAddUpToTheSameBitsWhoeverComputesThem) {
+  for (const Mask& mask : {Mask::none(), Mask::causal(), Mask::window(700, 0), Mask::window(700, 300, 5),
+                           Mask::causal_top_left(), Mask::window_top_left(20, 0, 2)}) {
+    const std::vector<float> apart = dq_of_columns(3, mask);
+    for (const int threads : {1, 2, 4}) EXPECT_EQ(dq_of_columns(threads, mask), apart) << threads;
   }
 }
 

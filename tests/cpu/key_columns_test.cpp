@@ -38,7 +38,7 @@ TEST(KeyColumns, AreWholeChunksThatFollowEachOtherToTheLastKey) {
         for (std::int32_t c = 0; c < columns.count(); ++c) {
           EXPECT_LT(columns[c].first, columns[c].end) << mask << " " << s_k << " column " << c;
           EXPECT_EQ(columns[c].first % kBackwardChunk, 0);
-          EXPECT_EQ(columns[c].alone, columns.count() == 1);
+          EXPECT_EQ(columns[c].whole_head, columns.count() == 1);
         }
       }
 }

@@ -69,10 +69,10 @@ class Backward {
   static void begin(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
     Backward(job, memory).begin_chunk(first, keys);
   }
-  static void add(const BackwardJob& job, const KeyColumn& column, int32_t first, int32_t keys, float* dq,
+  static void add(const BackwardJob& job, const KeyColumn& column, int32_t first, int32_t keys, float* dq, float* total,
                   void* memory) {
     Unit::begin_tile();
-    Backward(job, memory).add_head(column, first, keys, dq);
+    Backward(job, memory).add_head(column, first, keys, dq, total);
     Unit::end_tile();
   }
   static void end(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
@@ -125,27 +125,45 @@ class Backward {
     __builtin_memset(scratch_.dv, 0, sizeof(float) * static_cast<size_t>(padded) * static_cast<size_t>(pitch_v_));
   }
 
-  void add_head(const KeyColumn& column, int first, int keys, float* dq) {
+  void add_head(const KeyColumn& column, int first, int keys, float* dq, float* total) {
     const ForwardJob& job = job_.forward;
     const long strip_floats = static_cast<long>(round_up(job.d, kRows)) * kStrip;
-    for (int64_t row = 0; row < job.s_q; row += kStrip, dq += strip_floats) {
+    for (int64_t row = 0; row < job.s_q; row += kStrip, dq += strip_floats, total += strip_floats) {
       const int rows = smaller(kStrip, static_cast<int>(job.s_q - row));
       const StripWindows& windows = *scratch_.windows;
       scratch_.windows->set(job, row, rows);
-      const bool makes_delta = column.alone && first == column.first;
+      const bool makes_delta = column.whole_head && first == 0;
       if (makes_delta) delta(job_, row, rows);
       const int behind = first + keys;
       const bool seen_before = first > column.first && windows.sees(column.first, first - column.first);
       const bool seen_behind = behind < column.end && windows.sees(behind, column.end - behind);
       if (windows.sees(first, keys)) {
         add_strip(row, rows, first, keys, makes_delta);
-        const bool whole = column.alone && !seen_behind;
+        const bool whole = column.whole_head && !seen_behind;
         sum_dq(seen_before ? dq : nullptr, whole ? scratch_.dq : dq);
-        if (whole) write_dq(job_, row, rows, scratch_.dq);
-      } else if (column.alone && behind == column.end && !seen_before) {
+        if (whole) end_column(column, row, rows, total);
+      } else if (column.whole_head && behind == job.s_k && !(first > 0 && windows.sees(0, first))) {
         store_zeros(job_.dq, job.d, row, rows);
       }
     }
+  }
+
+  /// The strip's dQ of a column, which is done, and those of the columns before it: left in `total` for the columns
+  /// behind it, or written. As finish_dq() adds them, bit for bit.
+  void end_column(const KeyColumn& column, int64_t row, int rows, float* total) {
+    const StripWindows& windows = *scratch_.windows;
+    const int s_k = job_.forward.s_k;
+    const bool seen_before = column.first > 0 && windows.sees(0, column.first);
+    const bool seen_behind = column.end < s_k && windows.sees(column.end, s_k - column.end);
+    float* const to = seen_behind ? total : scratch_.dq;
+    if (seen_before || seen_behind) {
+      const long floats = static_cast<long>(round_up(job_.forward.d, kRows)) * kStrip;
+      for (long n = 0; n < floats; n += kLanes) {
+        const F x = load(scratch_.dq + n);
+        store(to + n, seen_before ? HEED_ISA::add(load(total + n), x) : x);
+      }
+    }
+    if (!seen_behind) write_dq(job_, row, rows, to);
   }
 
   /// What the products with K and V need of a strip whose windows are set.
