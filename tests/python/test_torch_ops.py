@@ -375,3 +375,41 @@ def test_plans_are_not_recorded(device):
     # torch.compile ends its graph before.
     compiled = torch.compile(lambda q, k, v: plan.run(q * 2, k, v) + 1, backend=BACKEND)
     torch.testing.assert_close(compiled(q, k, v), heed.attention(q * 2, k, v) + 1)
+
+
+IN_A_PROCESS = """
+import sys
+import torch
+import heed
+{code}
+"""
+
+
+def run_alone(code, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IN_A_PROCESS.format(code=code), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_may_begin_with_a_call_inside_of_a_checkpoint(device):
+    """The first call of a process remembers nothing there: torch compiles no checkpoint with side effects. Nor is a training
+    step compiled again at its second call."""
+    code = """
+from torch.utils.checkpoint import checkpoint
+count = 0
+def counting(graph, inputs):
+    global count
+    count += 1
+    return graph.forward
+block = lambda q, k, v: heed.attention(q * 2, k, v, causal=True)
+step = torch.compile(lambda *qkv: checkpoint(block, *qkv, use_reentrant=False).sum(), backend=counting, fullgraph=True, dynamic=True)
+for s in (9, 17, 31):
+    q, k, v = (torch.randn(2, s, 4, 16, device=sys.argv[1], requires_grad=True) for _ in range(3))
+    step(q, k, v).backward()
+assert count == 1, count
+"""
+    run_alone(code, device)

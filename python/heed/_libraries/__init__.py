@@ -79,6 +79,10 @@ def _find(kind: type) -> Library:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
         from . import torch as library
+
+        if torch.compiler.is_compiling():
+            # Remembering is a side effect, which no checkpoint inside of a program may have, and which compiles the program again.
+            return cast(Library, library)
     elif numpy is not None and issubclass(kind, numpy.ndarray):
         from . import numpy as library
     else:
