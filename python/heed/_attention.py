@@ -13,8 +13,12 @@ Window = Sequence["int | None"]
 
 
 def _run(call: Call, return_lse: bool) -> Any:
-    if call.seen and (call.recorded or call.library.watched(call)):
-        return call.library.run_recorded(call, return_lse)
+    if call.seen:
+        if call.recorded or call.library.watched(call):
+            return call.library.run_recorded(call, return_lse)
+        call.seen = False  # it runs like any other
+        with call.library.named(call):
+            return _run(call, return_lse)
     if call.library.wants_gradient(call.fields):
         return call.library.run_with_gradient(call, return_lse)
     if call.lse is None and "randval" not in call.fields:  # the usual cases, without a list of what was brought

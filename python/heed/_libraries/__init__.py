@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
 
@@ -42,7 +43,7 @@ class Library(Protocol):
     def draw_seed(self, generator: Any | None) -> int: ...
 
     def seen(self, q: Any) -> bool:
-        """Whether somebody sees what the library computes: a program may be recorded, or a call be watched."""
+        """Whether somebody sees what the library computes: a program may be recorded, a call be watched or profiled."""
 
     def recorded(self, q: Any) -> bool:
         """Whether a program is being recorded."""
@@ -57,6 +58,9 @@ class Library(Protocol):
         """Whether somebody sees all that is computed with the library's arrays now, and this call should be seen, too."""
 
     def run_recorded(self, call: Any, return_lse: bool) -> Any: ...
+
+    def named(self, call: Any) -> AbstractContextManager[Any]:
+        """What the library's profiler is to show by the function's name. Asked of calls that are seen and not recorded."""
 
     def wants_gradient(self, fields: dict[str, Any]) -> str | None:
         """Name of an array through which a gradient is asked for."""

@@ -71,6 +71,7 @@ draw_state = _numpy.draw_state
 traced = _numpy.traced
 watched = _numpy.watched
 run_recorded = _numpy.run_recorded
+named = _numpy.named
 draw_seed = _numpy.draw_seed
 wants_gradient = _numpy.wants_gradient
 run_with_gradient = _numpy.run_with_gradient

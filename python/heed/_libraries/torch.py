@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -39,6 +41,8 @@ def _current_stream(device: int) -> int:
 
 # What torch's own compiler calls from the code it writes: a number, without the object around it.
 _raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+# As there: a fifth of what profiler.record_function costs, and it keeps shapes.
+_name_for_profilers: Callable[..., AbstractContextManager[Any]] = torch._C._profiler._RecordFunctionFast
 
 
 def shape(array: Any, name: str) -> tuple[int, ...]:
@@ -110,8 +114,14 @@ def draw_seed(generator: Any | None) -> int:
 
 
 def seen(q: Any) -> bool:
-    """The quick question before the two that follow."""
-    return is_compiling() or count_modes() > 0 or is_tracing() or (type(q) is not torch.Tensor and isinstance(q, FakeTensor))
+    """The quick question before those that follow."""
+    return (
+        is_compiling()
+        or count_modes() > 0
+        or is_tracing()
+        or profiler._is_profiler_enabled
+        or (type(q) is not Tensor and isinstance(q, FakeTensor))
+    )
 
 
 def recorded(q: Any) -> bool:
@@ -134,15 +144,31 @@ def _is_active(*kinds: type) -> bool:
 
 
 def watched(call: Call) -> bool:
-    """Whether a selective checkpoint asks its policy about every operator that runs, and the call can be one: it has tensors
-    alone, and writes into none of the caller's. (Other modes see less of it: one that is there in the forward pass and not when a
-    checkpoint repeats that would find other tensors kept.)"""
+    """Whether a mode sees every operator that runs, though no program is recorded, and the call can be one: the policy of a
+    selective checkpoint is asked about it, torch's FLOP counter counts it. (With gradients modes but those of checkpoints see
+    an operator inside of heed's autograd function, which keeps the same tensors with and without one: a mode may be there in the
+    forward pass and not when a checkpoint repeats that.)"""
     return (
-        call.out is None
-        and call.lse is None
-        and all(each is None or isinstance(each, (torch.Tensor, int, float)) for each in call.fields.values())
-        and call.fields.get("randval") is None
-        and _is_active(*CHECKPOINTS)
+        count_modes() > 0
+        and can_be_operator(call.fields, call.out, call.lse)
+        and (_is_active(*CHECKPOINTS) or wants_gradient(call.fields) is None)
+    )
+
+
+def named(call: Call) -> AbstractContextManager[Any]:
+    """While this lasts profilers show what runs by the name of its function."""
+    if not profiler._is_profiler_enabled:
+        return nullcontext()
+    name = "heed.attention_varlen" if "seqstart_q" in call.fields else "heed.attention"
+    return _name_for_profilers(name, [each for each in call.fields.values() if isinstance(each, Tensor)])
+
+
+def can_be_operator(fields: dict[str, Any], *brought: Any) -> bool:
+    """An operator takes tensors alone, and writes into none of the caller's."""
+    return (
+        all(each is None for each in brought)
+        and all(each is None or isinstance(each, (Tensor, int, float)) for each in fields.values())
+        and fields.get("randval") is None
     )
 
 
@@ -173,14 +199,20 @@ def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
+def operator_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of an operator that runs now: it has no None among them, and takes seed and offset as a tensor."""
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if "dropout_seed" in fields:
+        numbers = [_signed(fields.pop(name)) for name in ("dropout_seed", "dropout_offset")]
+        fields["dropout_state"] = torch.tensor(numbers, device=fields["q"].device)
+    return fields
+
+
 def run_recorded(call: Call, return_lse: bool) -> Any:
     """By an operator of torch, which knows shapes without memory."""
-    from . import torch_ops
-
     fields = {name: value for name, value in call.fields.items() if value is not None}
-    if not call.recorded and "dropout_seed" in fields:  # it runs now, and the operator takes both numbers as a tensor
-        numbers = [_signed(fields.pop(name)) for name in ("dropout_seed", "dropout_offset")]
-        fields["dropout_state"] = torch.tensor(numbers, device=call.fields["q"].device)
+    if not call.recorded:
+        fields = operator_fields(fields)
     for name in NOT_RECORDED:
         if name in fields:
             raise UnsupportedError(
@@ -188,14 +220,8 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
                 if name != "randval"
                 else "randval is written by heed, which torch's recorded programs do not know of; draw it in eager mode."
             )
-    fields["engine"], fields["deterministic"] = call.engine, call.deterministic
-    fields["dq_accumulation"] = call.dq_accumulation
     # The backward pass needs it.
-    fields["want_lse"] = return_lse or call.lse is not None or wants_gradient(call.fields) is not None
-    if "seqstart_q" in fields:
-        o, lse = torch_ops.varlen_fwd(**fields)
-    else:
-        o, lse = torch_ops.fwd(**fields, bhsd=call.bhsd)
+    o, lse = run_operator(call, fields, return_lse or call.lse is not None or wants_gradient(call.fields) is not None)
     if call.out is not None:
         if call.out.dtype != o.dtype:
             raise UnsupportedError(
@@ -208,6 +234,18 @@ def run_recorded(call: Call, return_lse: bool) -> Any:
     return (o, lse) if return_lse else o
 
 
+def run_operator(call: Call, fields: dict[str, Any], want_lse: bool) -> Any:
+    from . import torch_flops, torch_ops
+
+    if not is_compiling():
+        torch_flops.tell_counters()
+    fields["engine"], fields["deterministic"] = call.engine, call.deterministic
+    fields["dq_accumulation"], fields["want_lse"] = call.dq_accumulation, want_lse
+    if "seqstart_q" in fields:
+        return torch_ops.varlen_fwd(**fields)
+    return torch_ops.fwd(**fields, bhsd=call.bhsd)
+
+
 def wants_gradient(fields: dict[str, Any]) -> str | None:
     if forward_ad._current_level >= 0:
         check_forward_mode(fields)
@@ -215,7 +253,7 @@ def wants_gradient(fields: dict[str, Any]) -> str | None:
         return None
     for name in DIFFERENTIABLE if len(fields) > 3 else OPERANDS:
         # Other libraries' arrays have no such attribute. (Older torch's compiler does not know getattr with a default.)
-        if name in fields and isinstance(fields[name], torch.Tensor) and fields[name].requires_grad:
+        if name in fields and isinstance(fields[name], Tensor) and fields[name].requires_grad:
             return name
     return None
 
@@ -224,7 +262,7 @@ def check_forward_mode(fields: dict[str, Any]) -> None:
     """Tangents of dual tensors would be lost: raises where there is one. A program that is recorded cannot ask."""
     for name in DIFFERENTIABLE:
         array = fields.get(name)
-        if isinstance(array, torch.Tensor) and (is_compiling() or forward_ad.unpack_dual(array).tangent is not None):
+        if isinstance(array, Tensor) and (is_compiling() or forward_ad.unpack_dual(array).tangent is not None):
             raise UnsupportedError(
                 f"forward-mode differentiation through {name} (torch.autograd.forward_ad, torch.func.jvp): heed computes gradients "
                 "in reverse mode alone, by backward() or torch.autograd.grad()."

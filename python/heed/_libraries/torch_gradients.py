@@ -37,16 +37,22 @@ def run(call: Call, return_lse: bool) -> Any:
             )
     if "dropout_state" in fields:
         fields["dropout_state"] = fields["dropout_state"].clone()  # the backward pass needs it as it is now
-    o, lse = _Attention.apply(call, *[fields[name] for name in GRADIENTS if name in fields])
+    o, lse = HeedAttention.apply(call, *[fields[name] for name in GRADIENTS if name in fields])
     return (o, lse) if return_lse else o
 
 
-class _Attention(torch.autograd.Function):  # type: ignore[misc]
+class HeedAttention(torch.autograd.Function):  # type: ignore[misc]
+    """Profiles, grad_fn and what torch says of a backward pass that went wrong have this name."""
+
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: Any) -> Any:
-        add_outputs(call, want_lse=True)
         fields = call.fields
-        _native.forward(fields, call.bhsd, call.engine, call.stream)
+        if library.count_modes() > 0 and library.can_be_operator(fields):
+            call.out, call.lse = library.run_operator(call, library.operator_fields(fields), want_lse=True)
+            fields["o"], fields["lse"] = call.out, call.lse
+        else:
+            add_outputs(call, want_lse=True)
+            _native.forward(fields, call.bhsd, call.engine, call.stream)
         tensors = {name: value for name, value in fields.items() if isinstance(value, torch.Tensor)}
         ctx.save_for_backward(*tensors.values())
         ctx.set_materialize_grads(False)
@@ -67,7 +73,12 @@ def _backward(ctx: Any, d_o: Any, d_lse: Any, *saved: Any) -> Any:
     names, fields, how = ctx.kept
     fields = {**fields, **dict(zip(names, saved))}
     wanted = dict(zip([name for name in GRADIENTS if name in fields], ctx.needs_input_grad[1:]))
-    gradients = run_backward(fields, d_o, d_lse, wanted, *how)
+    if library.count_modes() > 0 and library.can_be_operator(fields):
+        from . import torch_ops
+
+        gradients = torch_ops.run_bwd(library.operator_fields(fields), d_o, d_lse, wanted, *how)
+    else:
+        gradients = run_backward(fields, d_o, d_lse, wanted, *how)
     return None, *[gradients[GRADIENTS[name]] if needed else None for name, needed in wanted.items()]
 
 

@@ -6,7 +6,7 @@
 
 Arguments are fields of heed_forward_args (heed/heed.h), plus bhsd, engine and want_lse, and of heed_backward_args
 deterministic and dq_accumulation. Without want_lse lse is empty, and there is no gradient; of the gradients those that nobody
-wants are empty. Calls that are not recorded take the short way, heed._native.forward.
+wants are empty. Calls that nobody sees take the short way, heed._native.forward. torch's FLOP counter knows the operators.
 """
 
 # Annotations here are read by torch, which wants them as they were in Python 3.9, and not as texts.
@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 from .. import _native
 from .._errors import UnsupportedError
 from . import torch as library
-from . import torch_gradients
+from . import torch_flops, torch_gradients
 
 Six = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -118,7 +118,9 @@ def _run(fields: Dict[str, Any]) -> Tuple[Tensor, Tensor]:
 def _check_dropout(fields: Dict[str, Any]) -> None:
     """The state has the only seed that an operator is told: without one every call would drop the same entries."""
     if fields["dropout_p"] and fields["dropout_state"] is None:
-        raise ValueError(f"dropout_p = {fields['dropout_p']} without a dropout_state: it is an int64 tensor [seed, offset].")
+        raise ValueError(
+            f"dropout_p = {fields['dropout_p']} without a dropout_state: it is an int64 tensor [seed, offset]."
+        )
     if fields["dropout_state"] is not None and not fields["dropout_p"]:
         raise ValueError("dropout_state belongs to dropout, but dropout_p is 0.")
 
@@ -189,21 +191,56 @@ def _six(q: Tensor, gradients: Dict[str, Any]) -> Six:
     return dq, dk, dv, others[0], others[1], others[2]
 
 
-def _operator(name: str, function: Callable[..., Any], fake: Callable[[Dict[str, Any]], Any]) -> Any:
+def run_bwd(
+    fields: Dict[str, Any],
+    d_o: Optional[Tensor],
+    d_lse: Optional[Tensor],
+    wanted: Dict[str, bool],
+    bhsd: bool,
+    engine: int,
+    deterministic: bool,
+    dq_accumulation: int,
+) -> Dict[str, Any]:
+    """torch_gradients.run_backward, as an operator that modes see."""
+    torch_flops.tell_counters()
+    results = bwd(
+        d_o=torch.zeros_like(fields["o"]) if d_o is None else d_o,
+        d_lse=d_lse,
+        want_bias=wanted.get("bias", False),
+        want_slopes=wanted.get("alibi_slopes", False),
+        want_sink=wanted.get("sink", False),
+        bhsd=bhsd,
+        engine=engine,
+        deterministic=deterministic,
+        dq_accumulation=dq_accumulation,
+        **fields,
+    )
+    return dict(zip(torch_gradients.GRADIENTS.values(), results))
+
+
+def _operator(
+    name: str,
+    function: Callable[..., Any],
+    fake: Callable[[Dict[str, Any]], Any],
+    flops: Callable[[Dict[str, Any]], Any],
+) -> Any:
     operator = torch.library.custom_op(f"heed::{name}", mutates_args=())(function)
     signature = inspect.signature(function)
 
-    def by_name(*positional: Any, **named: Any) -> Any:
+    def told(positional: Any, named: Any) -> Dict[str, Any]:
         given = signature.bind(*positional, **named)
         given.apply_defaults()
-        return fake(dict(given.arguments))
+        return dict(given.arguments)
 
-    operator.register_fake(by_name)
+    operator.register_fake(lambda *positional, **named: fake(told(positional, named)))
+    torch_flops.register(
+        getattr(torch.ops.heed, name), lambda *positional, out_val=None, **named: flops(told(positional, named))
+    )
     return operator
 
 
 def _differentiable(name: str, function: Callable[..., Any]) -> Any:
-    operator = _operator(name, function, _fake_forward)
+    operator = _operator(name, function, _fake_forward, torch_flops.forward)
     names = list(inspect.signature(function).parameters)
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -242,7 +279,7 @@ def _fake_forward(told: Dict[str, Any]) -> Tuple[Tensor, Tensor]:
     return _outputs(told["q"], told["v"], told.get("bhsd", False), told["want_lse"])
 
 
-bwd = _operator("bwd", _bwd, _fake_bwd)
+bwd = _operator("bwd", _bwd, _fake_bwd, torch_flops.backward)
 bwd.register_autograd(_refuse)
 fwd = _differentiable("fwd", _fwd)
 varlen_fwd = _differentiable("varlen_fwd", _varlen_fwd)
