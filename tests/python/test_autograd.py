@@ -129,6 +129,27 @@ def test_a_generator_is_drawn_from_outside_of_a_checkpoint(device):
         assert torch.equal(q.grad, expected)
 
 
+@pytest.mark.parametrize("how", ["save_on_cpu", "copies"])
+def test_what_is_kept_may_be_kept_elsewhere(device, how):
+    """By hooks of autograd, which may give back tensors with other strides, as save_on_cpu(pin_memory=True) does."""
+    copies = torch.autograd.graph.saved_tensors_hooks(lambda kept: kept.clone(memory_format=torch.contiguous_format), torch.clone)
+    hooks = {"save_on_cpu": torch.autograd.graph.save_on_cpu(), "copies": copies}[how]
+    inputs = [leaf(each, device) for each in Data(0).qkv(layout="bhsd", h_k=4)]
+    inputs.append(leaf(Data(1).normal(1, 13), device))
+    state = torch.tensor([3, 4], device=device)
+
+    def loss():
+        q, k, v, bias = (each.transpose(1, 2) if each.dim() == 4 else each.expand(4, 9, 13) for each in inputs)
+        options = {"dropout_p": 0.3, "dropout_state": state, "seqlens_k": torch.tensor([5, 13], device=device)}
+        return heed.attention(q, k, v, bias=bias, deterministic=True, **options).square().sum()
+
+    expected = gradients(loss(), inputs)
+    with hooks:
+        kept = loss()
+    for got, want in zip(torch.autograd.grad(kept, inputs), expected):
+        assert torch.equal(got, want)
+
+
 @pytest.fixture
 def deterministic_algorithms():
     """torch's switch, which the test turns, and which is back as it was afterwards."""
