@@ -309,9 +309,12 @@ class HopperBackward final : public CudaBackwardKernel {
   template <class Config>
   HopperBackwardTiles tiles(const Problem& problem, const Config& config, int multiprocessors) const {
     const int told = line_.choice.parts;
-    return {config.tile_q, config.kTileK, config.d,
+    return {config.tile_q,
+            config.kTileK,
+            config.d,
             told > 0 ? told : parts_of(problem, config.kTileK, config.d, multiprocessors),
-            config.owned_dq ? 0 : config.sum_bytes()};
+            config.owned_dq ? 0 : config.sum_bytes(),
+            config.zeroes_ahead() ? multiprocessors : 0};
   }
 
   BackwardWorkspace workspace(const Problem& problem) const override {
@@ -339,16 +342,12 @@ class HopperBackward final : public CudaBackwardKernel {
     const auto map = [&](Operand which, const void* data, int box_rows) {
       return map_operand(problem, p.forward, which, data, static_cast<unsigned>(box_rows));
     };
-    constexpr int kStoredRows = 16;
     MappedTensor q = map(Operand::q, p.forward.q, config.tile_q), d_o = map(Operand::d_o, p.d_o, config.tile_q);
     MappedTensor k = map(Operand::k, p.forward.k, config.kTileK), v = map(Operand::v, p.forward.v, config.kTileK);
-    MappedTensor dk = map(Operand::dk, p.dk, kStoredRows), dv = map(Operand::dv, p.dv, kStoredRows);
     p.q_map = q.steps;
     p.d_o_map = d_o.steps;
     p.k_map = k.steps;
     p.v_map = v.steps;
-    p.dk_map = dk.steps;
-    p.dv_map = dv.steps;
     const Strides of_dbias{p.d_bias_steps.batch, p.d_bias_steps.row, p.d_bias_steps.head, p.d_bias_steps.column};
     const bool writes_dbias = stores_dbias(config) && can_map(p.d_bias, of_dbias);
     MappedTensor dbias{};
@@ -369,7 +368,7 @@ class HopperBackward final : public CudaBackwardKernel {
     of_parts.forward.group /= p.parts;
     void* rows[] = {&p};
     // Only a kernel that stores dBias takes the last one.
-    void* main[] = {&q.map, &d_o.map, &k.map, &v.map, &dk.map, &dv.map, &of_parts, &dbias.map};
+    void* main[] = {&q.map, &d_o.map, &k.map, &v.map, &of_parts, &dbias.map};
     compiled.kernels.at(0)->launch(device, static_cast<unsigned>(row_launch), kRowThreads, stream, rows);
     compiled.kernels.at(1)->launch(device, static_cast<unsigned>(blocks), static_cast<unsigned>(config.threads()),
                                    stream, main);
@@ -414,12 +413,13 @@ std::int64_t HopperBackwardTiles::key_tiles(const Problem& problem) const {
 BackwardWorkspace HopperBackwardTiles::workspace(const Problem& problem) const {
   const std::int64_t blocks = row_blocks(problem);
   return divide_workspace(
-      problem,
-      {.row_space = blocks * tile_q,
-       .dq_sum_floats = problem.heads_q() * blocks * tile_q * d * sum_bytes / 4,
-       .turns = kCounterWords + (problem.deterministic() && sum_bytes > 0 ? 2 * problem.heads_q() * blocks : 0),
-       .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d,
-       .row_parts = false});
+      problem, {.row_space = blocks * tile_q,
+                .dq_sum_floats = problem.heads_q() * blocks * tile_q * d * sum_bytes / 4,
+                .turns = kCounterWords + (zeroing > 0 ? problem.batch() * problem.heads_k() * parts
+                                          : problem.deterministic() && sum_bytes > 0 ? 2 * problem.heads_q() * blocks
+                                                                                     : 0),
+                .key_sum_floats = parts == 1 ? 0 : 2 * problem.heads_k() * parts * key_tiles(problem) * tile_k * d,
+                .row_parts = false});
 }
 void HopperBackwardTiles::schedule(const Problem& problem, kernels::BackwardParams& p, int section) const {
   p.counter = p.turns;
@@ -430,6 +430,12 @@ void HopperBackwardTiles::schedule(const Problem& problem, kernels::BackwardPara
   p.key_space = key_tiles(problem) * tile_k;
   const std::int64_t heads = problem.batch() * problem.heads_k() * parts;
   p.section = static_cast<int>(section_of(problem, features_of(problem), heads, p.key_tiles, section));
+  p.zeroed_before = std::numeric_limits<int>::max();
+  if (zeroing > 0) {
+    p.zeroed = p.turns;
+    // Who zeroes has begun before who adds: a pair further on by all tiles at work, or the next section's.
+    p.zeroed_before = std::max(p.section, static_cast<int>(ceil_div(zeroing, p.key_tiles)) + 1);
+  }
 }
 
 std::int64_t heads_of_queries(std::int64_t all, std::int64_t row_tiles) {

@@ -11,6 +11,7 @@ namespace heed::cuda {
 struct HopperBackwardTiles {
   int tile_q, tile_k, d, parts;
   int sum_bytes = 4;  ///< of an element of dQ's sum; 0: its rows have owners
+  int zeroing = 0;    ///< thread blocks of the main kernel where they zero dQ's sum ahead, else 0
 
   /// Blocks of rows in the workspace: those of all batch entries, or, in group mode, one more than fill each sequence.
   std::int64_t row_blocks(const Problem& problem) const;

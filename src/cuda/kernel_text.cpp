@@ -73,9 +73,8 @@ using namespace heed::kernels;
 extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
     heed_kernel(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap d_o,
                 const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
-                const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
                 const __grid_constant__ BackwardParams p{2}) {{
-  {0}<kConfig>(q, d_o, k, v, dk, dv, p{3});
+  {0}<kConfig>(q, d_o, k, v, p{3});
 }}
 )",
                               main, config, dbias ? ", const __grid_constant__ TensorMap dbias" : "",

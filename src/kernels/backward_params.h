@@ -46,13 +46,17 @@ struct BackwardParams {
   float* d_bias_part;  ///< [d_bias_parts, tiles of dBias], each in the order of its kernel's threads
 
   // The Hopper family's schedule.
-  MapSteps q_map, k_map, v_map, d_o_map, dk_map, dv_map;
+  MapSteps q_map, k_map, v_map, d_o_map;
   MapSteps d_bias_map;  ///< where the main kernel stores dBias, which it leaves alone where d_bias is null
   unsigned* counter;    ///< the next tile to draw; zeroed by the kernel before
   unsigned* turns;      ///< [h, row_space / tile_q, 2] whose turn it is to add to a block of dQ, where order matters
-  int row_blocks;       ///< of a batch entry's s_q rows
-  int key_tiles;        ///< of a batch entry's s_k keys
-  int section;          ///< heads whose Q, dO and dQ stay in the second-level cache together
+  // Where the main kernel zeroes the sum of dQ a few heads ahead. A pair is a batch entry and a head of K and V, or a
+  // part of its group; tiles of pair n zero the sum of pair n + zeroed_before.
+  unsigned* zeroed;   ///< [pairs] tiles that have zeroed their share of the pair's sum; or null
+  int zeroed_before;  ///< so many pairs are zeroed by the kernel before
+  int row_blocks;     ///< of a batch entry's s_q rows
+  int key_tiles;      ///< of a batch entry's s_k keys
+  int section;        ///< heads whose Q, dO and dQ stay in the second-level cache together
   // Where the query heads of a group are divided into parts: for the main kernel each part is a group of its own.
   int parts;
   float* key_sum;       ///< [2, h_k * parts, key_space, d of the tile] dK, then dV, of each part

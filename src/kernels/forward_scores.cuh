@@ -3,25 +3,12 @@
 #pragma once
 
 #include "forward_features.cuh"
+#include "lanes.cuh"
 
 namespace heed::kernels {
 
 /// On which side of the keys of a block the diagonal of ALiBi lies, for all rows of a warp: there |i - j| is linear.
 enum class Diagonal { after, before, among };
-
-/// Lane q of four holds x[j] = m[q][j] of a 4 x 4 matrix m of words; then it holds x[i] = m[i][q].
-HEED_DEVICE void transpose_in_fours(u32 (&x)[4], int lane) {
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2) {
-    const bool upper = lane & step;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i & step) continue;
-      const u32 other = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i | step], step);
-      (upper ? x[i] : x[i | step]) = other;
-    }
-  }
-}
 
 /// The bias of one row for the keys that a thread holds of a block, two neighbours in each entry. Fetched early, so that
 /// the loads are under way while something else is waited for; to be read after settle(). The whole warp does both.

@@ -50,12 +50,12 @@ struct BackwardBarriers {
 
   __device__ __forceinline__ explicit BackwardBarriers(u32 at)
       : k_full(at),
-        k_empty(at + 8),
-        v_full(at + 16),
-        v_empty(at + 24),
-        dq_full(at + 32),
-        dq_empty(at + 64),
-        q_full(at + 80),
+        k_empty(at + 16),
+        v_full(at + 32),
+        v_empty(at + 40),
+        dq_full(at + 48),
+        dq_empty(at + 80),
+        q_full(at + 96),
         q_empty(q_full + 8 * C.kStages),
         o_full(q_empty + 8 * C.kStages),
         o_empty(o_full + 8 * C.kStages),
@@ -68,8 +68,10 @@ struct BackwardBarriers {
   __device__ __forceinline__ void init() const {
     constexpr int kMathWarps = 8, kAdders = 2;
     constexpr bool kStoreReadsDs = C.stores_dbias && C.pipeline == BackwardPipeline::ahead;
-    mbarrier_init(k_full, 1);
-    mbarrier_init(k_empty, kMathWarps + kAdders + (C.bias_copied() ? 1 : 0));
+    for (int i = 0; i < C.k_stages(); ++i) {
+      mbarrier_init(k_full + 8 * i, 1);
+      mbarrier_init(k_empty + 8 * i, kMathWarps + kAdders + (C.bias_copied() || C.zeroes_ahead() ? 1 : 0));
+    }
     mbarrier_init(v_full, 1);
     mbarrier_init(v_empty, kMathWarps);
     for (int i = 0; i < 2; ++i) {
@@ -126,13 +128,15 @@ HEED_DEVICE void add_dq(const TensorMap* map_dbias, const BackwardParams& p, con
   u32 number = 0;  // of blocks so far, of all tiles
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
-    mbarrier_wait(bar.k_full, tile_count & 1);
-    const volatile KeyTile& slot = works[tile_count & 1];
-    const int tile = slot.tile, row_block = slot.row_block;
+    const TileTurn<C> turn(tile_count);
+    mbarrier_wait(bar.k_full + 8 * turn.stage, turn.phase);
+    const volatile KeyTile& slot = works[turn.slot];
+    const int tile = slot.tile, row_block = slot.row_block, pair = pair_of(p, slot.batch, slot.head);
     const int steps = (slot.end_block - slot.first_block) * p.forward.group;
     TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
-    mbarrier_arrive(bar.k_empty);
+    mbarrier_arrive(bar.k_empty + 8 * turn.stage);
     if (tile < 0) break;
+    if constexpr (C.zeroes_ahead()) wait_for_zeros(p, pair);
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, ++number, step.next()) {
       if (number % 2 != parity) continue;
@@ -159,8 +163,7 @@ HEED_DEVICE void add_dq(const TensorMap* map_dbias, const BackwardParams& p, con
 /// map_dbias: where it is stored.
 template <HopperBackwardConfig C>
 HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
-                                 const TensorMap& map_v, const TensorMap& map_dk, const TensorMap& map_dv,
-                                 const BackwardParams& params, const TensorMap* map_dbias = nullptr) {
+                                 const TensorMap& map_v, const BackwardParams& params, const TensorMap* map_dbias = nullptr) {
   static_assert(C.impossible() == nullptr);
   using T = typename TagOf<C.type>::Type;
   static constexpr ForwardFeatures F = C.features;
@@ -173,7 +176,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   extern __shared__ __align__(1024) u8 heed_shared[];
   const u32 base = shared_address(heed_shared);
   const BackwardBarriers<C> bar(base + C.barriers_at());
-  volatile KeyTile* const works = reinterpret_cast<volatile KeyTile*>(heed_shared + C.work_at());  // of two tiles
+  volatile KeyTile* const works = reinterpret_cast<volatile KeyTile*>(heed_shared + C.work_at());
   const u32 warpgroup = warp_uniform(threadIdx.x / 128);
 
   if (threadIdx.x == 0) {
@@ -200,6 +203,8 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       }
     } else if constexpr (C.bias_copied()) {
       copy_tile_biases<C>(params, bar, works, base);
+    } else if constexpr (C.zeroes_ahead()) {
+      zero_sums_ahead<C>(params, bar, works);
     }
     return;
   }
@@ -222,9 +227,6 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     return base + C.ds_at() + stage * C.ds_bytes() + w * kQPanel + ((l & 7) + (l >> 4) * 8) * 128 +
            (((2 * warp + ((l >> 3) & 1)) ^ (l & 7)) * 16);
   };
-  auto dq_stage = [&]() __attribute__((always_inline)) {
-    return base + C.dq_at() + (w * 4 + warp) * (C.dq_chunks() * 512);
-  };
   auto of_queries = [&](u32 at, u32 stage) __attribute__((always_inline)) {  // this thread's in 16 LSEs or Ds
     return base + at + stage * (kM * 4) + my_lane() % 4 * 16;
   };
@@ -240,7 +242,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   };
   Sequence sequence{};
   int key0 = 0;  // first key of this warpgroup
-  u32 batch = 0;
+  u32 batch = 0, k_at = 0;  // k_at: of this tile's K behind the first stage, as descriptors count
   const DropKey drop_keys = F.dropout ? drop_key(p) : DropKey{};
 
   auto arrive = [&](u32 barrier) __attribute__((always_inline)) {
@@ -248,7 +250,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   };
   auto issue_s = [&](u32 stage) __attribute__((always_inline)) {
     wgmma_fence();
-    multiply_scores<C, T>(s, k_rows, q_rows + stage * (C.q_bytes() / 16));
+    multiply_scores<C, T>(s, k_rows + k_at, q_rows + stage * (C.q_bytes() / 16));
     wgmma_commit();
   };
   auto issue_dp = [&](u32 stage) __attribute__((always_inline)) {
@@ -268,7 +270,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   };
   auto issue_dq = [&](u32 stage) __attribute__((always_inline)) {
     wgmma_fence();
-    multiply_dq<C, T>(dq, ds_rows + stage * (C.ds_bytes() / 16), k_columns);
+    multiply_dq<C, T>(dq, ds_rows + stage * (C.ds_bytes() / 16), k_columns + k_at);
     wgmma_commit();
   };
 
@@ -336,9 +338,9 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
 
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
-    const u32 tile_phase = tile_count & 1;
-    mbarrier_wait(bar.k_full, tile_phase);
-    volatile KeyTile& slot = works[tile_phase];
+    const TileTurn<C> turn(tile_count);
+    mbarrier_wait(bar.k_full + 8 * turn.stage, turn.phase);
+    volatile KeyTile& slot = works[turn.slot];
     KeyTile work;
     work.tile = slot.tile;
     if (work.tile < 0) break;
@@ -346,6 +348,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     work.first_block = slot.first_block;
     work.end_block = slot.end_block;
     batch = slot.batch;
+    k_at = turn.stage * (C.k_bytes() / 16);
     sequence = lengths_of<ForwardFeatures{}>(p, 0);
     if constexpr (F.own_lengths) {
       sequence.s_q = slot.s_q;
@@ -354,9 +357,9 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     sequence = with_mask<F>(p, sequence);
     key0 = work.tile * kN + int(w) * 64;
     const int keys_here = sequence.s_k - work.tile * kN;
-    if (F.own_lengths && keys_here < kN) zero_rows<C>(base, keys_here, kN);
+    if (F.own_lengths && keys_here < kN) zero_rows<C>(base + turn.stage * C.k_bytes(), keys_here, kN);
     auto wait_v = [&]() __attribute__((always_inline)) {
-      mbarrier_wait(bar.v_full, tile_phase);
+      mbarrier_wait(bar.v_full, tile_count & 1);
       if (F.own_lengths && keys_here < kN) zero_rows<C>(base + C.v_at(), keys_here, kN);
     };
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
@@ -393,7 +396,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         next_block();
         step.next();
       }
-      arrive(bar.k_empty);
+      arrive(bar.k_empty + 8 * turn.stage);
       arrive(bar.v_empty);
     } else {
       wait_q(step.block);
@@ -457,14 +460,14 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       wgmma_wait<0>(dq);
       pin(dk);
       pin(dv);
-      arrive(bar.k_empty);
+      arrive(bar.k_empty + 8 * turn.stage);
       arrive(bar.q_empty + 8 * stage);
       arrive(bar.ds_empty + 8 * stage);
       hand_over_dq(stage);
       next_block();
     }
 
-    // The slot is written again only after the tile behind the next.
+    // The slot is still this tile's: nobody writes it before the next tile is done.
     KeyTile done;
     done.tile = slot.tile;
     done.head = slot.head;
@@ -472,13 +475,10 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     done.k_row = slot.k_row;
     done.s_k = slot.s_k;
     done.row_block = slot.row_block;
-    mbarrier_wait(bar.dq_empty + 8 * w, stage ^ 1);
     const int first_key = done.tile * kN + int(w) * 64 + int(warp) * 16;
-    store_keys<false, C, T>(
-        params, dv, {&map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f}, done,
-        first_key, dq_stage(), lane);
-    store_keys<true, C, T>(params, dk, {&map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale}, done, first_key,
-                           dq_stage(), lane);
+    store_keys<false, C, T>(params, dv, {params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f}, done,
+                            first_key, lane);
+    store_keys<true, C, T>(params, dk, {params.dk, params.dk_steps, p.d, p.scale}, done, first_key, lane);
   }
 }
 

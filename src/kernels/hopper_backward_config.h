@@ -14,6 +14,8 @@ enum class BackwardPipeline : int {
 
 /// Threads of the launches around the main one.
 constexpr int kRowThreads = 256;
+/// Slots for what is known of tiles: one is written again when nobody reads of its tile any more, which may be after K.
+constexpr int work_slots(int k_stages) { return 2 * k_stages; }
 /// Keys of a thread block that adds up dK or dV of the parts of a group: every tile of keys is a multiple.
 constexpr int kSumKeys = 64;
 
@@ -39,6 +41,10 @@ struct HopperBackwardConfig {
   /// Tiles of keys add to a block of dQ from the last one that has it to the first, and not the other way round.
   constexpr bool last_tile_first() const { return ordered && features.mask == MaskShape::window; }
   constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
+  /// The warp that would copy a bias zeroes the sum of dQ, a few heads before tiles add to it: so it is still in the
+  /// second-level cache when they do. Tiles in order have turns to wait for, and lengths of their own other heads
+  /// ahead.
+  constexpr bool zeroes_ahead() const { return !ordered && !features.own_lengths && !bias_copied(); }
 
   constexpr int threads() const { return 128 * (kWarpgroups + 1); }
   /// Lengths of their own are looked up by copying warps: they have more registers, where the others can spare them.
@@ -62,8 +68,14 @@ struct HopperBackwardConfig {
   constexpr int k_bytes() const { return kTileK * d * 2; }
   constexpr int q_bytes() const { return tile_q * d * 2; }
   constexpr int ds_bytes() const { return tile_q * kTileK * 2; }
-  constexpr int v_at() const { return k_bytes(); }
-  constexpr int q_at() const { return 2 * k_bytes(); }
+  /// K is what a tile needs first and gives back last: where there is room the next tile's comes meanwhile.
+  constexpr int k_stages() const {
+    constexpr int kOthers = 4096;  // LSE, D, barriers, slots
+    const int bytes = 3 * k_bytes() + kStages * (2 * q_bytes() + ds_bytes()) + tile_q * d * 4 + kOthers;
+    return !bias_copied() && bytes <= 227 * 1024 ? 2 : 1;
+  }
+  constexpr int v_at() const { return k_stages() * k_bytes(); }
+  constexpr int q_at() const { return v_at() + k_bytes(); }
   constexpr int o_at() const { return q_at() + kStages * q_bytes(); }
   constexpr int ds_at() const { return o_at() + kStages * q_bytes(); }    ///< [buffer][warpgroup's 64 keys][query]
   constexpr int dq_at() const { return ds_at() + kStages * ds_bytes(); }  ///< [warp][chunk][lane][16 bytes]
@@ -72,9 +84,9 @@ struct HopperBackwardConfig {
   constexpr int lse_at() const { return bias_at() + (bias_copied() ? kStages * bias_bytes() : 0); }
   constexpr int dot_at() const { return lse_at() + kStages * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + kStages * tile_q * 4; }
-  constexpr int barriers() const { return 10 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
+  constexpr int barriers() const { return 12 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
-  constexpr int shared_bytes() const { return work_at() + 2 * 64; }
+  constexpr int shared_bytes() const { return work_at() + work_slots(k_stages()) * 64; }
 
   /// Which limit this combination breaks; null: it can be compiled.
   constexpr const char* impossible() const {
@@ -82,9 +94,7 @@ struct HopperBackwardConfig {
     if (d != 64 && d != 128) return "d is 64 or 128";
     if (tile_q != 32 && tile_q != 48 && tile_q != 64 && tile_q != 80 && tile_q != 96 && tile_q != 128)
       return "a block has 32, 48, 64, 80, 96 or 128 queries";
-    if (dq_chunks() % 2 != 0 || dq_chunks() < 4)
-      return "dK and dV leave through the memory of dQ, in panels of 2 KB: for d = 64 a block has 64, 96 or 128 "
-             "queries";
+    if (d == 64 && tile_q != 64 && tile_q != 96 && tile_q != 128) return "for d = 64 a block has 64, 96 or 128 queries";
     if (stores_dbias && (!bias_copied() || features.own_lengths || features.bit_masks() || features.soft_cap))
       return "dBias leaves with its block where the bias is copied, beside neither lengths nor bit masks nor a soft "
              "cap";
@@ -140,6 +150,7 @@ struct HopperWideBackwardConfig {
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
   static constexpr bool ordered = false;                             ///< as above
   static constexpr bool last_tile_first() { return false; }          ///< as above
+  static constexpr bool zeroes_ahead() { return false; }             ///< as above
 
   constexpr int threads() const { return 384; }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
@@ -149,8 +160,7 @@ struct HopperWideBackwardConfig {
   constexpr int dq_panels(int warpgroup) const { return warpgroup == 0 ? 2 : panels() - 2; }
   static constexpr bool transposed_dq() { return false; }
   static constexpr int kPanelChunks = 8;  ///< of 16 bytes: a thread's part of a panel in f32
-  /// Of a thread's staging memory.
-  constexpr int dq_chunks() const { return owned_dq ? kPanelChunks / 2 : kPanelChunks; }
+  constexpr int dq_chunks() const { return owned_dq ? 0 : kPanelChunks; }      ///< of a thread's staging memory
   constexpr int sum_bytes() const { return dq_in_16_bits ? 2 : 4; }            ///< as above
   constexpr int sum_chunks() const { return kPanelChunks * sum_bytes() / 4; }  ///< of a panel
   constexpr int adders() const { return owned_dq ? 0 : 2; }  ///< threads that add dQ, one for each warpgroup
@@ -161,19 +171,20 @@ struct HopperWideBackwardConfig {
   // Shared memory, from its beginning.
   constexpr int q_bytes() const { return panels() * kPanel; }
   constexpr int k_bytes() const { return q_bytes(); }
+  static constexpr int k_stages() { return 1; }
   constexpr int v_at() const { return q_bytes(); }
   constexpr int q_at() const { return 2 * q_bytes(); }
   constexpr int o_at() const { return q_at() + q_stages() * q_bytes(); }
   constexpr int p_at() const { return o_at() + o_stages() * q_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]
   constexpr int ds_at() const { return p_at() + 64 * 64 * 4; }            ///< two buffers
-  /// A panel of dQ for each warpgroup, or what dK and dV leave through.
+  /// A panel of dQ for each warpgroup.
   constexpr int dq_at() const { return ds_at() + (owned_dq ? 0 : 2 * kPanel); }
   constexpr int lse_at() const { return dq_at() + 8 * 512 * dq_chunks(); }
   constexpr int dot_at() const { return lse_at() + q_stages() * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + o_stages() * tile_q * 4; }
   constexpr int barriers() const { return 14 + 2 * q_stages() + 2 * o_stages(); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
-  constexpr int shared_bytes() const { return work_at() + 2 * 64; }
+  constexpr int shared_bytes() const { return work_at() + work_slots(k_stages()) * 64; }
 
   constexpr HopperQueriesConfig queries() const { return {type, d, features}; }
 

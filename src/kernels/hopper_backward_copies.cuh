@@ -4,6 +4,7 @@
 
 #include "copied_bias.cuh"
 #include "hopper_backward_tiles.cuh"
+#include "lanes.cuh"
 #include "ptx.cuh"
 #include "ring.cuh"
 
@@ -19,12 +20,13 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
   Ring<C.q_stages()> q;
   Ring<C.o_stages()> o;
   KeyTileSearch<C> search;
-  // In order a tile waits for those before it: who draws one runs, and so do the thread blocks that have these, however
-  // few of all have begun. In any order the first ones need no counter.
-  int tile = C.ordered ? int(atomicAdd(p.counter, 1u)) : int(blockIdx.x);
+  // Where a tile waits for those before it, who draws one runs, and so do the thread blocks that have these, however few of
+  // all have begun. Elsewhere the first ones need no counter.
+  constexpr bool kAllDrawn = C.ordered || C.zeroes_ahead();
+  int tile = kAllDrawn ? int(atomicAdd(p.counter, 1u)) : int(blockIdx.x);
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
-    const u32 phase = tile_count & 1;
+    const TileTurn<C> turn(tile_count);
     KeyTile work{};
     const bool done = !search.find(p, tile, work);
     auto load = [&](u32 to, const TensorMap* map, u32 barrier, int row, int head, const MapSteps& steps, u32 panel,
@@ -63,24 +65,31 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     auto draw_if = [&](bool now) __attribute__((always_inline)) {
       if (now) ticket = atomicAdd(p.counter, 1u);
     };
+    auto begin_tile = [&]() __attribute__((always_inline)) {
+      const u32 full = bar.k_full + 8 * turn.stage;
+      mbarrier_wait(bar.k_empty + 8 * turn.stage, turn.phase ^ 1);
+      works[turn.slot].set(work, done);
+      if constexpr (C.bias_copied()) mbarrier_arrive(bar.work_full);
+      if (done) {
+        mbarrier_arrive(full);
+        return;
+      }
+      mbarrier_arrive_expect(full, C.k_bytes());
+      load(base + turn.stage * C.k_bytes(), &map_k, full, work.k_row + work.tile * C.kTileK, key_head, p.k_map,
+           C.kTileK * 128, once);
+    };
+    if constexpr (C.k_stages() > 1) begin_tile();
     if (!done) {
       draw_if(kAlike || left == 1);
       load_q(step.block, step.head);
-      mbarrier_wait(bar.v_empty, phase ^ 1);
+      mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
       mbarrier_arrive_expect(bar.v_full, C.k_bytes());
       load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, key_head, p.v_map, C.kTileK * 128,
            once);
       load_o(step.block, step.head);
     }
-    mbarrier_wait(bar.k_empty, phase ^ 1);  // the last to become free
-    works[phase].set(work, done);
-    if constexpr (C.bias_copied()) mbarrier_arrive(bar.work_full);
-    if (done) {
-      mbarrier_arrive(bar.k_full);
-      break;
-    }
-    mbarrier_arrive_expect(bar.k_full, C.k_bytes());
-    load(base, &map_k, bar.k_full, work.k_row + work.tile * C.kTileK, key_head, p.k_map, C.kTileK * 128, once);
+    if constexpr (C.k_stages() == 1) begin_tile();  // the last to become free
+    if (done) break;
 #pragma unroll 1
     for (--left; left > 0; --left) {
       step.next();
@@ -88,7 +97,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
       load_q(step.block, step.head);
       load_o(step.block, step.head);
     }
-    tile = C.ordered ? int(ticket) : int(gridDim.x + ticket);
+    tile = kAllDrawn ? int(ticket) : int(gridDim.x + ticket);
   }
 }
 
@@ -125,6 +134,49 @@ HEED_DEVICE void copy_tile_biases(const BackwardParams& params, const Barriers& 
   }
 }
 
+/// A tile of keys' pair of a batch entry and a head, or of a part of its group: see BackwardParams::zeroed.
+HEED_DEVICE int pair_of(const BackwardParams& p, int batch, int head) {
+  return batch * (p.forward.heads / p.forward.group) + head;
+}
+
+/// Zeroes the sum of dQ where tiles will add to it that are drawn later: every tile a share of a pair further on. One warp.
+template <auto C, class Barriers>
+HEED_DEVICE void zero_sums_ahead(const BackwardParams& p, const Barriers& bar, const volatile KeyTile* works) {
+  constexpr int kChunks = C.tile_q * C.d * C.sum_bytes() / 16;  // of a block of queries, in 16 bytes
+  const int heads = p.forward.heads / p.forward.group, group = p.forward.group;
+  const u32 lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (u32 tile_count = 0;; ++tile_count) {
+    const TileTurn<C> turn(tile_count);
+    mbarrier_wait(bar.k_full + 8 * turn.stage, turn.phase);
+    const volatile KeyTile& slot = works[turn.slot];
+    const int tile = slot.tile, here = pair_of(p, slot.batch, slot.head);
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(bar.k_empty + 8 * turn.stage);
+    if (tile < 0) return;
+    if (here >= heads * p.forward.batch - p.zeroed_before) continue;
+    const int pair = here + p.zeroed_before, batch = pair / heads, first_head = (pair - batch * heads) * group;
+    const int first = int(i64(tile) * p.row_blocks / p.key_tiles), end = int(i64(tile + 1) * p.row_blocks / p.key_tiles);
+#pragma unroll 1
+    for (int head = first_head; head < first_head + group; ++head) {
+      uint4* const sum = static_cast<uint4*>(p.dq_sum) +
+                         (head * (p.row_space / C.tile_q) + batch * p.row_blocks + first) * kChunks;
+#pragma unroll 4
+      for (int i = lane; i < (end - first) * kChunks; i += 32) sum[i] = make_uint4(0, 0, 0, 0);
+    }
+    fence_global_for_async();
+    __syncwarp();
+    if (lane == 0) add_release(p.zeroed + pair, 1);
+  }
+}
+/// Waits until all tiles that zero this pair's sum have done so. One thread.
+HEED_DEVICE void wait_for_zeros(const BackwardParams& p, int pair) {
+  if (pair < p.zeroed_before) return;
+  while (load_acquire(p.zeroed + pair) != u32(p.key_tiles)) {
+  }
+  fence_global_for_async();
+}
+
 /// Waits until the tiles whose turn is before this one's have added their part to a block of dQ. One thread.
 HEED_DEVICE void wait_for_turn(const u32* turn, int tile) {
   while (load_acquire(turn) != u32(tile)) {
@@ -155,8 +207,6 @@ HEED_DEVICE void zero_rows(u32 at, int first, int rows) {
 
 /// Where dK or dV goes.
 struct KeyGradient {
-  const TensorMap* map;
-  const MapSteps& map_steps;
   void* data;
   const Steps& steps;
   int columns;
@@ -179,11 +229,12 @@ HEED_DEVICE void store_part(const BackwardParams& params, const float (&x)[C.d /
   }
 }
 
-/// Sums of a warp's 16 keys from first_key on: dK (kKeys) or dV -> 16 bits -> `at`, the warp's part of the dQ staging
-/// memory, as many panels at once as it holds -> global memory.
+/// Sums of a warp's 16 keys from first_key on: dK (kKeys) or dV -> 16 bits -> global memory, straight from registers: by
+/// way of shared memory a tile's end would wait for adds of dQ, and for copies. Lanes exchange in fours, so that each
+/// writes 16 bytes of a row, and the four 32 columns.
 template <bool kKeys, auto C, class T>
 HEED_DEVICE void store_keys(const BackwardParams& params, const float (&x)[C.d / 2], const KeyGradient& to,
-                            const KeyTile& work, int first_key, u32 at, u32 lane) {
+                            const KeyTile& work, int first_key, u32 lane) {
   constexpr ForwardFeatures F = C.features;
   if constexpr (C.in_parts) {
     store_part<kKeys, C>(params, x, to.factor, work, first_key, lane);
@@ -194,47 +245,24 @@ HEED_DEVICE void store_keys(const BackwardParams& params, const float (&x)[C.d /
                                          BlockRows<C>{params, work.row_block});
     return;
   }
-  constexpr int kPanel = 16 * 128, kHeld = C.dq_chunks() * 512 / kPanel;
-  constexpr int kAtOnce = kHeld < C.panels() ? kHeld : C.panels();
-  const int rows = work.s_k - first_key;
-  const u32 matrix = at + ((lane & 7) + (lane & 8)) * 128;
+  const u32 my_lane = fresh(lane);  // nothing of this is kept through the loop
+  const int row = my_lane / 4, first_column = my_lane % 4 * 8, rows = work.s_k - first_key;
+  u16* const out = static_cast<u16*>(to.data) + work.batch * to.steps.batch + work.head * to.steps.head +
+                   (work.k_row + first_key + row) * to.steps.row + first_column;
 #pragma unroll
-  for (int panel = 0; panel < C.panels(); ++panel) {
+  for (int i = 0; i < C.d / 32; ++i) {
 #pragma unroll
-    for (int group = 0; group < 8; group += 2) {
-      const float* four = x + 4 * (panel * 8 + group);
-      store_matrix_x4(matrix + panel % kAtOnce * kPanel + (((group + (lane >> 4)) ^ (lane & 7)) * 16),
-                      pack<T>(four[0] * to.factor, four[1] * to.factor), pack<T>(four[2] * to.factor, four[3] * to.factor),
-                      pack<T>(four[4] * to.factor, four[5] * to.factor),
-                      pack<T>(four[6] * to.factor, four[7] * to.factor));
-    }
-    if (panel % kAtOnce != kAtOnce - 1 && panel != C.panels() - 1) continue;
-    const int first_panel = panel / kAtOnce * kAtOnce, count = panel + 1 - first_panel;
-    if (!F.own_lengths || rows >= 16) {
-      fence_shared_for_async();
-      __syncwarp();
-      if (lane == 0) {
+    for (int below = 0; below < 2; ++below) {  // eight rows
+      u32 words[4];
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-          if (i < count)
-            tma_store(to.map, at + i * kPanel, (first_panel + i) * 64, work.k_row + first_key,
-                      work.head * to.map_steps.head, work.batch * to.map_steps.batch);
-        tma_store_commit();
-        tma_store_wait_read<0>();
+      for (int j = 0; j < 4; ++j) {
+        const float* two = x + 16 * i + 4 * j + 2 * below;
+        words[j] = pack<T>(two[0] * to.factor, two[1] * to.factor);
       }
-      __syncwarp();
-    } else {  // the rows behind belong to somebody else: written one by one
-      __syncwarp();
-      u16* const out = static_cast<u16*>(to.data) + work.batch * to.steps.batch + work.head * to.steps.head;
-#pragma unroll 1
-      for (int i = lane; i < rows * 8 * count; i += 32) {
-        const int chunk = i % 8, row = i / 8 % rows, which = i / 8 / rows;
-        const int column = (first_panel + which) * 64 + chunk * 8;
-        if (column >= to.columns) continue;
-        *reinterpret_cast<uint4*>(out + (work.k_row + first_key + row) * to.steps.row + column) =
-            load_shared_16(at + which * kPanel + row * 128 + ((chunk ^ (row & 7)) * 16));
-      }
-      __syncwarp();
+      transpose_in_fours(words, my_lane);
+      if (row + 8 * below < rows && 32 * i + first_column < to.columns)
+        *reinterpret_cast<uint4*>(out + 8 * below * to.steps.row + 32 * i) =
+            make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
 }

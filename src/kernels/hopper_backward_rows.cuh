@@ -79,24 +79,36 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
   const ForwardParams& p = params.forward;
   const RowBlock here = row_block_here<C>(params);
   const int lane = threadIdx.x % kLanes, row0 = threadIdx.x / kLanes;
+  const int group = p.group / params.parts, pair = here.batch * (p.heads / group) + here.head / group;
   if (blockIdx.x == 0 && threadIdx.x == 0) *params.counter = 0;
   if (C.ordered && threadIdx.x < 2) params.turns[2 * here.block + threadIdx.x] = first_turn<C>(params, here);
+  if (params.zeroed && here.first_row == 0 && threadIdx.x == 0) params.zeroed[pair] = 0;
 
   const u16* const o = static_cast<const u16*>(p.o) + here.batch * p.o_steps.batch + here.head * p.o_steps.head;
   const u16* const d_o =
       static_cast<const u16*>(params.d_o) + here.batch * params.d_o_steps.batch + here.head * params.d_o_steps.head;
   constexpr int kRounds = (kM + kRows - 1) / kRows;
   uint4 a[kRounds], b[kRounds];
+  float lse[kRounds], d_lse[kRounds];
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {
     const int row = row0 + i * kRows;
     a[i] = b[i] = make_uint4(0, 0, 0, 0);
+    lse[i] = HEED_INFINITY;
+    d_lse[i] = 0.0f;
+    if (row < here.rows && row < kM && lane == 0) {
+      lse[i] = p.lse[here.batch * p.lse_steps.batch + here.head * p.lse_steps.head +
+                     i64(here.q_row + row) * p.lse_steps.row];
+      if (params.d_lse)
+        d_lse[i] = params.d_lse[here.batch * params.d_lse_steps.batch + here.head * params.d_lse_steps.head +
+                                i64(here.q_row + row) * params.d_lse_steps.row];
+    }
     if (row < here.rows && row < kM && lane * 8 < p.d_v) {
       a[i] = *reinterpret_cast<const uint4*>(o + i64(here.q_row + row) * p.o_steps.row + lane * 8);
       b[i] = *reinterpret_cast<const uint4*>(d_o + i64(here.q_row + row) * params.d_o_steps.row + lane * 8);
     }
   }
-  if constexpr (!C.owned_dq) {
+  if (!C.owned_dq && pair < params.zeroed_before) {
     constexpr int kChunks = kM * C.d * C.sum_bytes() / 16;
     uint4* const sum = static_cast<uint4*>(params.dq_sum) + here.block * kChunks;
 #pragma unroll
@@ -113,18 +125,9 @@ HEED_DEVICE void hopper_backward_before(const BackwardParams& params) {
     for (int step = kLanes / 2; step > 0; step /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, step);
     const int row = row0 + i * kRows;
     if (lane != 0 || row >= kM) continue;
-    float lse = HEED_INFINITY;
-    if (row < here.rows) {
-      lse = p.lse[here.batch * p.lse_steps.batch + here.head * p.lse_steps.head +
-                  i64(here.q_row + row) * p.lse_steps.row];
-      lse = lse == -HEED_INFINITY ? HEED_INFINITY : lse * kLog2e;
-      if (params.d_lse)
-        dot -= params.d_lse[here.batch * params.d_lse_steps.batch + here.head * params.d_lse_steps.head +
-                            i64(here.q_row + row) * params.d_lse_steps.row];
-    }
     const i64 to = here.block * kM + row / 16 * 16 + place_in_16(row);
-    params.row_lse[to] = lse;
-    params.row_dot[to] = dot;
+    params.row_lse[to] = lse[i] == -HEED_INFINITY ? HEED_INFINITY : lse[i] * kLog2e;
+    params.row_dot[to] = dot - d_lse[i];
   }
 }
 

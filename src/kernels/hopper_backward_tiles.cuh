@@ -31,6 +31,17 @@ struct alignas(64) KeyTile {
   }
 };
 
+/// Where a thread block's tile number so-and-so has its K, and what is known of it.
+template <auto C>
+struct TileTurn {
+  u32 stage, phase;  ///< of K
+  u32 slot;
+  __device__ __forceinline__ explicit TileTurn(u32 tile_count)
+      : stage(tile_count % C.k_stages()),
+        phase(tile_count / C.k_stages() & 1),
+        slot(tile_count % work_slots(C.k_stages())) {}
+};
+
 /// The last entry (of a batch, of a list of tiles) that begins at or before `place`; entries begin in rising order.
 template <class Place, class Begin>
 HEED_DEVICE int last_that_begins(int entries, Place place, const Begin& begin_of) {
@@ -268,7 +279,7 @@ struct BlockRows {
 };
 
 /// Where a warp's part of dQ waits to be added: the warps of a warpgroup side by side, and in 16 bits in the first half of
-/// the warpgroup's memory, since the other's dK and dV leave through their own while it is added.
+/// the warpgroup's memory.
 template <auto C>
 HEED_DEVICE u32 staged_dq_at(u32 warpgroup, u32 warp) {
   if constexpr (C.dq_in_16_bits) return warpgroup * (4 * C.dq_chunks() * 512) + warp * (C.sum_chunks() * 512);

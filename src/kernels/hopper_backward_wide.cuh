@@ -234,15 +234,13 @@ struct WideMath {
     work.k_row = slot.k_row;
     work.s_k = slot.s_k;
     work.row_block = slot.row_block;
-    if constexpr (!C.owned_dq) mbarrier_wait(bar.dq_empty + 8 * w, dq_phase ^ 1);
-    store_keys<kKeys, C, T>(params, sum, to, work, work.tile * C.kTileK + int(my_warp) * 16,
-                            base + C.dq_at() + (w * 4 + my_warp) * (C.dq_chunks() * 512), my_lane);
+    store_keys<kKeys, C, T>(params, sum, to, work, work.tile * C.kTileK + int(my_warp) * 16, my_lane);
   }
 };
 
 /// P and dV.
 template <HopperWideBackwardConfig C>
-HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv) {
+HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math) {
   using T = typename WideMath<C>::T;
   constexpr ForwardFeatures F = C.features;
   const ForwardParams& p = math.params.forward;
@@ -314,14 +312,13 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math, const TensorMap& map_dv)
     math.arrive(bar.k_empty);
     pin(math.sum);
     const BackwardParams& params = math.params;
-    math.template store<false>(tile_count, {&map_dv, params.dv_map, params.dv, params.dv_steps, p.d_v,
-                                            F.dropout ? p.drop_scale : 1.0f});
+    math.template store<false>(tile_count, {params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f});
   }
 }
 
 /// dS and dK.
 template <HopperWideBackwardConfig C>
-HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_dk) {
+HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math) {
   using T = typename WideMath<C>::T;
   const ForwardParams& p = math.params.forward;
   const WideBarriers<C>& bar = math.bar;
@@ -413,19 +410,18 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math, const TensorMap& map_d
     math.arrive(bar.k_empty);
     pin(math.sum);
     const BackwardParams& params = math.params;
-    math.template store<true>(tile_count, {&map_dk, params.dk_map, params.dk, params.dk_steps, p.d, p.scale});
+    math.template store<true>(tile_count, {params.dk, params.dk_steps, p.d, p.scale});
   }
 }
 
 template <HopperWideBackwardConfig C>
 HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
-                                      const TensorMap& map_v, const TensorMap& map_dk, const TensorMap& map_dv,
-                                      const BackwardParams& params) {
+                                      const TensorMap& map_v, const BackwardParams& params) {
   static_assert(C.impossible() == nullptr);
   extern __shared__ __align__(1024) u8 heed_shared[];
   const u32 base = shared_address(heed_shared);
   const WideBarriers<C> bar(base + C.barriers_at());
-  volatile KeyTile* const works = reinterpret_cast<volatile KeyTile*>(heed_shared + C.work_at());  // of two tiles
+  volatile KeyTile* const works = reinterpret_cast<volatile KeyTile*>(heed_shared + C.work_at());
   const u32 warpgroup = warp_uniform(threadIdx.x / 128);
 
   if (threadIdx.x == 0) {
@@ -451,9 +447,9 @@ HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& m
   begin_computing<C>();
   WideMath<C> math(params, bar, works, base, warpgroup - 1);
   if (warpgroup == 1) {
-    wide_weights_and_dv<C>(math, map_dv);
+    wide_weights_and_dv<C>(math);
   } else {
-    wide_gradients_and_dk<C>(math, map_dk);
+    wide_gradients_and_dk<C>(math);
   }
 }
 

@@ -189,6 +189,9 @@ HEED_DEVICE u32 load_acquire(const u32* from) {
 HEED_DEVICE void store_release(u32* to, u32 x) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
+HEED_DEVICE void add_release(u32* to, u32 x) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
 /// Between accesses to global memory by the thread and by its TMA copies.
 HEED_DEVICE void fence_global_for_async() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 

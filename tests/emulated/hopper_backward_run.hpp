@@ -102,7 +102,8 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   static_assert(C.impossible() == nullptr);
   const Problem problem = Problem::of(buffers.backward_args());
   EXPECT_EQ(cuda::features_of(problem), C.features) << "the test has another kernel than this case";
-  const cuda::HopperBackwardTiles tiles{C.tile_q, C.kTileK, C.d, parts, C.owned_dq ? 0 : C.sum_bytes()};
+  const cuda::HopperBackwardTiles tiles{
+      C.tile_q, C.kTileK, C.d, parts, C.owned_dq ? 0 : C.sum_bytes(), C.zeroes_ahead() ? blocks : 0};
   Workspace workspace(tiles.workspace(problem));
   verify::FencedCopies copies(fence, kFenceAlignment);
   const BackwardArgs args = copies.inputs(buffers.backward_args());
@@ -113,14 +114,11 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
     return map_of(problem, p.forward, which, data, box_rows);
   };
   const MappedTensor q = map(Operand::q, p.forward.q, C.tile_q), d_o = map(Operand::d_o, p.d_o, C.tile_q),
-                     k = map(Operand::k, p.forward.k, C.kTileK), v = map(Operand::v, p.forward.v, C.kTileK),
-                     dk = map(Operand::dk, p.dk, 16), dv = map(Operand::dv, p.dv, 16);
+                     k = map(Operand::k, p.forward.k, C.kTileK), v = map(Operand::v, p.forward.v, C.kTileK);
   p.q_map = q.steps;
   p.d_o_map = d_o.steps;
   p.k_map = k.steps;
   p.v_map = v.steps;
-  p.dk_map = dk.steps;
-  p.dv_map = dv.steps;
   MappedTensor dbias{};
   if constexpr (stores_dbias(C)) {
     dbias = map_of_dbias(problem, p, C.tile_q);
@@ -135,10 +133,10 @@ std::vector<std::uint32_t> run_backward(const Buffers& buffers, int blocks, int 
   of_parts.forward.group /= parts;
   const auto main = [&] {
     if constexpr (std::is_same_v<std::remove_const_t<decltype(C)>, HopperWideBackwardConfig>) {
-      kernels::hopper_backward_wide<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts);
+      kernels::hopper_backward_wide<C>(q.told(), d_o.told(), k.told(), v.told(), of_parts);
     } else {
       const kernels::TensorMap told_dbias = dbias.told();
-      kernels::hopper_backward<C>(q.told(), d_o.told(), k.told(), v.told(), dk.told(), dv.told(), of_parts,
+      kernels::hopper_backward<C>(q.told(), d_o.told(), k.told(), v.told(), of_parts,
                                   C.stores_dbias ? &told_dbias : nullptr);
     }
   };

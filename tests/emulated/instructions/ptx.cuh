@@ -87,6 +87,7 @@ HEED_DEVICE u32 load_acquire(const u32* from) {
   return *from;
 }
 HEED_DEVICE void store_release(u32* to, u32 x) { *to = x; }
+HEED_DEVICE void add_release(u32* to, u32 x) { *to += x; }
 HEED_DEVICE void fence_global_for_async() {}
 
 /// Rows of four 8 x 8 matrices begin at the addresses that the lanes bring.
