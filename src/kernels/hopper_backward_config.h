@@ -34,6 +34,7 @@ struct HopperBackwardConfig {
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
   static constexpr int kTileK = 64 * kWarpgroups;
   static constexpr bool owned_dq = false;  ///< as below
+  static constexpr bool kVWithO = true;    ///< V comes with a tile's first dO, before which nobody multiplies it
   static constexpr int kStages = 2;        ///< of the rings of Q with its LSE, of dO with its D, and of dS
   static constexpr int q_stages() { return kStages; }
   static constexpr int o_stages() { return kStages; }
@@ -70,7 +71,7 @@ struct HopperBackwardConfig {
   constexpr int ds_bytes() const { return tile_q * kTileK * 2; }
   /// K is what a tile needs first and gives back last: where there is room the next tile's comes meanwhile.
   constexpr int k_stages() const {
-    constexpr int kOthers = 4096;  // LSE, D, barriers, slots
+    constexpr int kOthers = 3072;  // LSE, D, barriers, slots, zeros
     const int bytes = 3 * k_bytes() + kStages * (2 * q_bytes() + ds_bytes()) + tile_q * d * 4 + kOthers;
     return !bias_copied() && bytes <= 227 * 1024 ? 2 : 1;
   }
@@ -84,9 +85,11 @@ struct HopperBackwardConfig {
   constexpr int lse_at() const { return bias_at() + (bias_copied() ? kStages * bias_bytes() : 0); }
   constexpr int dot_at() const { return lse_at() + kStages * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + kStages * tile_q * 4; }
-  constexpr int barriers() const { return 12 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
+  constexpr int barriers() const { return 11 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
-  constexpr int shared_bytes() const { return work_at() + work_slots(k_stages()) * 64; }
+  constexpr int zeros_at() const { return work_at() + work_slots(k_stages()) * 64; }
+  constexpr int zero_bytes() const { return zeroes_ahead() ? 1024 : 0; }  ///< of which dQ's sum is zeroed
+  constexpr int shared_bytes() const { return zeros_at() + zero_bytes(); }
 
   /// Which limit this combination breaks; null: it can be compiled.
   constexpr const char* impossible() const {
@@ -148,9 +151,10 @@ struct HopperWideBackwardConfig {
   ForwardFeatures features = {};
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
-  static constexpr bool ordered = false;                             ///< as above
-  static constexpr bool last_tile_first() { return false; }          ///< as above
-  static constexpr bool zeroes_ahead() { return false; }             ///< as above
+  static constexpr bool kVWithO = false;  ///< as above; the thread that copies has no registers for it
+  static constexpr bool ordered = false;  ///< as above
+  static constexpr bool last_tile_first() { return false; }  ///< as above
+  static constexpr bool zeroes_ahead() { return false; }     ///< as above
 
   constexpr int threads() const { return 384; }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }

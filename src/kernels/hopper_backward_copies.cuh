@@ -29,6 +29,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     const TileTurn<C> turn(tile_count);
     KeyTile work{};
     const bool done = !search.find(p, tile, work);
+    const int key_head = C.in_parts ? work.head / p.parts : work.head;
     auto load = [&](u32 to, const TensorMap* map, u32 barrier, int row, int head, const MapSteps& steps, u32 panel,
                     u64 policy) __attribute__((always_inline)) {
 #pragma unroll
@@ -45,17 +46,21 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
                 p.row_lse + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
       q.next();
     };
-    auto load_o = [&](int block, int head) __attribute__((always_inline)) {
+    auto load_v = [&](u32 barrier) __attribute__((always_inline)) {
+      load(base + C.v_at(), &map_v, barrier, work.k_row + work.tile * C.kTileK, key_head, p.v_map, C.kTileK * 128, once);
+    };
+    auto load_o = [&](int block, int head, bool with_v) __attribute__((always_inline)) {
       mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
+      if (with_v) mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
       const u32 barrier = bar.o_full + 8 * o.stage;
-      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
+      mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4 + (with_v ? C.k_bytes() : 0));
+      if (with_v) load_v(barrier);
       load(base + C.o_at() + o.stage * C.q_bytes(), &map_do, barrier, work.q_row + block * C.tile_q, head, p.d_o_map,
            C.tile_q * 128, keep);
       bulk_load(base + C.dot_at() + o.stage * (C.tile_q * 4),
                 p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
       o.next();
     };
-    const int key_head = C.in_parts ? work.head / p.parts : work.head;
     u32 ticket = 0;
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
     int left = (work.end_block - work.first_block) * p.forward.group;
@@ -82,11 +87,12 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     if (!done) {
       draw_if(kAlike || left == 1);
       load_q(step.block, step.head);
-      mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
-      mbarrier_arrive_expect(bar.v_full, C.k_bytes());
-      load(base + C.v_at(), &map_v, bar.v_full, work.k_row + work.tile * C.kTileK, key_head, p.v_map, C.kTileK * 128,
-           once);
-      load_o(step.block, step.head);
+      if constexpr (!C.kVWithO) {
+        mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
+        mbarrier_arrive_expect(bar.v_full, C.k_bytes());
+        load_v(bar.v_full);
+      }
+      load_o(step.block, step.head, C.kVWithO);
     }
     if constexpr (C.k_stages() == 1) begin_tile();  // the last to become free
     if (done) break;
@@ -95,7 +101,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
       step.next();
       draw_if(!kAlike && left == 1);
       load_q(step.block, step.head);
-      load_o(step.block, step.head);
+      load_o(step.block, step.head, false);
     }
     tile = kAllDrawn ? int(ticket) : int(gridDim.x + ticket);
   }
@@ -140,33 +146,46 @@ HEED_DEVICE int pair_of(const BackwardParams& p, int batch, int head) {
 }
 
 /// Zeroes the sum of dQ where tiles will add to it that are drawn later: every tile a share of a pair further on. One warp.
+/// Copies do it, for stores would hold up what the math warps read from shared memory, and few at a time, as would those of
+/// Q and dO wait behind them.
 template <auto C, class Barriers>
-HEED_DEVICE void zero_sums_ahead(const BackwardParams& p, const Barriers& bar, const volatile KeyTile* works) {
-  constexpr int kChunks = C.tile_q * C.d * C.sum_bytes() / 16;  // of a block of queries, in 16 bytes
+HEED_DEVICE void zero_sums_ahead(const BackwardParams& p, const Barriers& bar, const volatile KeyTile* works, u32 base) {
+  constexpr int kAtOnce = 4;
+  constexpr i64 kBlockBytes = C.tile_q * C.d * C.sum_bytes();
+  static_assert(kBlockBytes % (kAtOnce * C.zero_bytes()) == 0);
+  const u32 zeros = base + C.zeros_at();
+  for (int i = threadIdx.x % 32; i < C.zero_bytes() / 16; i += 32) store_shared_zero_16(zeros + i * 16);
+  fence_shared_for_async();
+  __syncwarp();
+  if (!elect_one()) return;
   const int heads = p.forward.heads / p.forward.group, group = p.forward.group;
-  const u32 lane = threadIdx.x % 32;
+  const u64 keep = keep_in_l2();
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
     const TileTurn<C> turn(tile_count);
     mbarrier_wait(bar.k_full + 8 * turn.stage, turn.phase);
     const volatile KeyTile& slot = works[turn.slot];
     const int tile = slot.tile, here = pair_of(p, slot.batch, slot.head);
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(bar.k_empty + 8 * turn.stage);
+    mbarrier_arrive(bar.k_empty + 8 * turn.stage);
     if (tile < 0) return;
     if (here >= heads * p.forward.batch - p.zeroed_before) continue;
     const int pair = here + p.zeroed_before, batch = pair / heads, first_head = (pair - batch * heads) * group;
     const int first = int(i64(tile) * p.row_blocks / p.key_tiles), end = int(i64(tile + 1) * p.row_blocks / p.key_tiles);
 #pragma unroll 1
     for (int head = first_head; head < first_head + group; ++head) {
-      uint4* const sum = static_cast<uint4*>(p.dq_sum) +
-                         (head * (p.row_space / C.tile_q) + batch * p.row_blocks + first) * kChunks;
-#pragma unroll 4
-      for (int i = lane; i < (end - first) * kChunks; i += 32) sum[i] = make_uint4(0, 0, 0, 0);
+      char* to = static_cast<char*>(p.dq_sum) + (head * (p.row_space / C.tile_q) + batch * p.row_blocks + first) * kBlockBytes;
+      char* const behind = to + (end - first) * kBlockBytes;
+#pragma unroll 1
+      while (to != behind) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i, to += C.zero_bytes()) bulk_store(to, zeros, C.zero_bytes(), keep);
+        tma_store_commit();
+        tma_store_wait_read<0>();
+      }
     }
+    tma_store_wait<0>();
     fence_global_for_async();
-    __syncwarp();
-    if (lane == 0) add_release(p.zeroed + pair, 1);
+    add_release(p.zeroed + pair, 1);
   }
 }
 /// Waits until all tiles that zero this pair's sum have done so. One thread.

@@ -162,6 +162,12 @@ HEED_DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+/// And back.
+HEED_DEVICE void bulk_store(void* to, u32 from, u32 bytes, u64 policy) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to), "r"(from),
+               "r"(bytes), "l"(policy)
+               : "memory");
+}
 /// Elements of shared memory are added to those of global memory, each add on its own.
 #define HEED_BULK_ADD(T, TYPE)                                                                                           \
   template <>                                                                                                          \

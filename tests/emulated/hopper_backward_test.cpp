@@ -22,6 +22,7 @@ using kernels::ForwardFeatures;
 using kernels::HopperBackwardConfig;
 using kernels::HopperWideBackwardConfig;
 using kernels::MaskShape;
+using verify::Buffers;
 using verify::Case;
 
 TEST(EmulatedHopperBackward, d64_ahead_has_the_right_gradients) {
@@ -143,6 +144,31 @@ TEST(EmulatedHopperBackward, heads_are_taken_together_in_sections_of_any_size) {
   c = heads_in_sections(256, Mask::causal());
   c.deterministic = true;
   expect_matches_oracle<with(kD256, kCausal)>(c, 2, 1, 3);
+}
+
+// Nine pairs of a batch entry and a head, or of a part of its group, of which the first stage zeroes the first only.
+TEST(EmulatedHopperBackward, the_sum_of_dq_is_zeroed_ahead_by_tiles_of_other_heads) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead},
+      kD128{.d = 128, .tile_q = 64}, kD128InParts{.d = 128, .tile_q = 64, .in_parts = true};
+  Case c = small(64, Mask::none());
+  c.b = 3, c.h = 6, c.h_k = 3, c.s_q = {140}, c.s_k = {150};
+  expect_matches_oracle<with(kD64, {})>(c, 2);
+  c.mask = Mask::causal();
+  expect_matches_oracle<with(kD64, kCausal)>(c, 3, 1, 2);
+  c.d = c.d_v = 128;
+  expect_matches_oracle<with(kD128, kCausal)>(c, 2, 1, 4);
+  c.mask = Mask::none(), c.b = 1;
+  expect_matches_oracle<with(kD128InParts, {})>(c, 2, 2);
+}
+
+// Who waits for zeros waits for thread blocks that have begun.
+TEST(EmulatedHopperBackward, zeros_are_waited_for_on_a_gpu_with_room_for_one_thread_block) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead};
+  Case c = small(64, Mask::none());
+  c.b = 2, c.h = c.h_k = 4, c.s_q = {140}, c.s_k = {130};
+  emulated::for_each_timing(c.to_command(), [&](verify::Fence fence) {
+    emulated::run_backward<with(kD64, {})>(Buffers(c), 3, 1, fence, emulated::kChosen, 1);
+  });
 }
 
 // A tile waits for others of its head, between which are tiles of the section's other heads.

@@ -70,6 +70,10 @@ HEED_DEVICE void tma_store_wait() {
   emulated::bulk_wait(kPending);
 }
 HEED_DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) { emulated::bulk_load(to, from, bytes, barrier); }
+HEED_DEVICE void bulk_store(void* to, u32 from, u32 bytes, u64) {
+  constexpr std::size_t kAtOnce = 16;
+  emulated::bulk_add(to, from, bytes, kAtOnce, [](void* in, const void* x) { std::memcpy(in, x, kAtOnce); });
+}
 template <class T>
 HEED_DEVICE void bulk_add(typename T::Raw* to, u32 from, u32 bytes, u64) {
   using Raw = typename T::Raw;
