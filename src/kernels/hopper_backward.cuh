@@ -46,16 +46,17 @@ HEED_DEVICE void multiply_dq(float (&c)[C.dq_registers()], u64 ds, u64 k) {
 /// three are there where a bias is copied.
 template <HopperBackwardConfig C>
 struct BackwardBarriers {
-  u32 k_full, k_empty, v_empty, dq_full, dq_empty, q_full, q_empty, o_full, o_empty, ds_full, ds_empty;
+  u32 k_full, k_empty, v_full, v_empty, dq_full, dq_empty, q_full, q_empty, o_full, o_empty, ds_full, ds_empty;
   u32 work_full, bias_full, bias_empty;
 
   __device__ __forceinline__ explicit BackwardBarriers(u32 at)
       : k_full(at),
         k_empty(at + 16),
-        v_empty(at + 32),
-        dq_full(at + 40),
-        dq_empty(at + 72),
-        q_full(at + 88),
+        v_full(at + 32),
+        v_empty(at + 40),
+        dq_full(at + 48),
+        dq_empty(at + 80),
+        q_full(at + 96),
         q_empty(q_full + 8 * C.kStages),
         o_full(q_empty + 8 * C.kStages),
         o_empty(o_full + 8 * C.kStages),
@@ -72,6 +73,7 @@ struct BackwardBarriers {
       mbarrier_init(k_full + 8 * i, 1);
       mbarrier_init(k_empty + 8 * i, kMathWarps + kAdders + (C.bias_copied() || C.zeroes_ahead() ? 1 : 0));
     }
+    mbarrier_init(v_full, 1);
     mbarrier_init(v_empty, kMathWarps);
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(dq_full + 8 * i, kMathWarps / 2);
@@ -356,11 +358,11 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     sequence = with_mask<F>(p, sequence);
     key0 = work.tile * kN + int(w) * 64;
     const int keys_here = sequence.s_k - work.tile * kN;
-    if (F.own_lengths && keys_here < kN) {
-      zero_rows<C>(base + turn.stage * C.k_bytes(), keys_here, kN);
-      wait_o();  // V comes with it
-      zero_rows<C>(base + C.v_at(), keys_here, kN);
-    }
+    if (F.own_lengths && keys_here < kN) zero_rows<C>(base + turn.stage * C.k_bytes(), keys_here, kN);
+    auto wait_v = [&]() __attribute__((always_inline)) {
+      if constexpr (!C.v_with_o()) mbarrier_wait(bar.v_full, tile_count & 1);
+      if (F.own_lengths && keys_here < kN) zero_rows<C>(base + C.v_at(), keys_here, kN);
+    };
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
     // Here: a copy of an accumulator inside the pipeline would serialise it.
@@ -368,6 +370,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     make_zeros(dv);
 
     if constexpr (!kAhead) {
+      wait_v();
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
         wait_q(step.block);
@@ -400,6 +403,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       wait_q(step.block);
       issue_s(stage);
       wait_o();
+      wait_v();
       issue_dp(stage);
       fetch_entries(step.block, step.head);
       wgmma_wait<1>(s);

@@ -34,7 +34,6 @@ struct HopperBackwardConfig {
   static constexpr int kWarpgroups = 2;  ///< math warpgroups, 64 keys each
   static constexpr int kTileK = 64 * kWarpgroups;
   static constexpr bool owned_dq = false;  ///< as below
-  static constexpr bool kVWithO = true;    ///< V comes with a tile's first dO, before which nobody multiplies it
   static constexpr int kStages = 2;        ///< of the rings of Q with its LSE, of dO with its D, and of dS
   static constexpr int q_stages() { return kStages; }
   static constexpr int o_stages() { return kStages; }
@@ -42,6 +41,8 @@ struct HopperBackwardConfig {
   /// Tiles of keys add to a block of dQ from the last one that has it to the first, and not the other way round.
   constexpr bool last_tile_first() const { return ordered && features.mask == MaskShape::window; }
   constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
+  /// V comes with a tile's first dO, before which nobody multiplies it. In step the loop is slower so.
+  constexpr bool v_with_o() const { return pipeline == BackwardPipeline::ahead; }
   /// The warp that would copy a bias zeroes the sum of dQ, a few heads before tiles add to it: so it is still in the
   /// second-level cache when they do. Tiles in order have turns to wait for, and lengths of their own other heads
   /// ahead.
@@ -85,7 +86,7 @@ struct HopperBackwardConfig {
   constexpr int lse_at() const { return bias_at() + (bias_copied() ? kStages * bias_bytes() : 0); }
   constexpr int dot_at() const { return lse_at() + kStages * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + kStages * tile_q * 4; }
-  constexpr int barriers() const { return 11 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
+  constexpr int barriers() const { return 12 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
   constexpr int zeros_at() const { return work_at() + work_slots(k_stages()) * 64; }
   constexpr int zero_bytes() const { return zeroes_ahead() ? 1024 : 0; }  ///< of which dQ's sum is zeroed
@@ -151,10 +152,10 @@ struct HopperWideBackwardConfig {
   ForwardFeatures features = {};
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
-  static constexpr bool kVWithO = false;  ///< as above; the thread that copies has no registers for it
-  static constexpr bool ordered = false;  ///< as above
-  static constexpr bool last_tile_first() { return false; }  ///< as above
-  static constexpr bool zeroes_ahead() { return false; }     ///< as above
+  static constexpr bool v_with_o() { return false; }                 ///< as above; who copies has no registers for it
+  static constexpr bool ordered = false;                             ///< as above
+  static constexpr bool last_tile_first() { return false; }          ///< as above
+  static constexpr bool zeroes_ahead() { return false; }             ///< as above
 
   constexpr int threads() const { return 384; }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }

@@ -87,12 +87,12 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     if (!done) {
       draw_if(kAlike || left == 1);
       load_q(step.block, step.head);
-      if constexpr (!C.kVWithO) {
+      if constexpr (!C.v_with_o()) {
         mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
         mbarrier_arrive_expect(bar.v_full, C.k_bytes());
         load_v(bar.v_full);
       }
-      load_o(step.block, step.head, C.kVWithO);
+      load_o(step.block, step.head, C.v_with_o());
     }
     if constexpr (C.k_stages() == 1) begin_tile();  // the last to become free
     if (done) break;
