@@ -223,8 +223,8 @@ KernelSource kernel_source(const kernels::HopperQueriesConfig& c) {
 }
 
 KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
-  // Three parts are one kernel's; two files have two kernels.
-  const std::string_view entry = c.owns_keys() ? "keys" : text(kBackwardParts, c.part);
+  // Three parts are one kernel's, one has two; two files have two kernels.
+  const std::string_view entry = c.is_narrow() ? "narrow" : c.owns_keys() ? "keys" : text(kBackwardParts, c.part);
   const std::string_view file = c.part == kernels::BackwardPart::sums       ? "rows"
                                 : c.part == kernels::BackwardPart::bias_sum ? "bias"
                                                                             : entry;
@@ -232,12 +232,12 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
       R"(constexpr PortableBackwardConfig kConfig{{
     .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
     .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .across = {}, .by_wgmma = {}, .stages = {},
-    .piece = {}, .pass = {}, .row_bytes = {},
+    .piece = {}, .pass = {}, .row_bytes = {}, .held_v = {},
     .features = {}}};
 )",
       text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input), text(kElements, c.output),
       text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step, c.across, c.by_wgmma, c.stages,
-      c.piece, c.pass, c.row_bytes, initializer(c.features));
+      c.piece, c.pass, c.row_bytes, c.held_v, initializer(c.features));
   if (c.by_wgmma)
     return {fmt::format("hopper_bwd_bias_{}_d{}_{}x{}{}", text(kElements, c.type), c.d, c.tile(), c.block,
                         suffix(c.features)),

@@ -48,6 +48,11 @@ struct ForwardFeatures {
   /// Some row may not see some key that another row of the same tile sees.
   constexpr bool hides() const { return mask != MaskShape::none || own_lengths || bit_masks(); }
 
+  /// Nothing but masks by coordinates and lengths comes between scores and weights.
+  constexpr bool only_positions() const {
+    return !bit_masks() && !soft_cap && bias == BiasType::none && !alibi && !dropout;
+  }
+
   /// Nothing but masks by coordinates and sinks tells the heads of a group apart.
   constexpr bool can_pack() const { return !bit_masks() && bias == BiasType::none && !alibi && !dropout; }
 

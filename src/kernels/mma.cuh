@@ -17,6 +17,12 @@ HEED_DEVICE i64 fresh_wide(i64 x) {
   asm volatile("" : "+l"(x));
   return x;
 }
+/// The thread's number, read anew: nothing that is made of it stays in registers.
+HEED_DEVICE u32 thread_anew() {
+  u32 x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}
 
 /// Sixteen bytes to shared memory, or zeros, and nothing is read. Both ends are aligned.
 HEED_DEVICE void copy_16_or_zeros(u32 to, const void* from, bool inside) {

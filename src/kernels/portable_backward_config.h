@@ -57,6 +57,9 @@ struct PortableBackwardConfig {
   /// Rows of q, k, v and dO (of o and dO: `rows`) begin at multiples of so many bytes, and their elements are
   /// neighbours: 16, 8, 4. One element's bytes: any strides.
   int row_bytes = 16;
+  /// `together`: columns of V that a warp has in registers beside all of K, by portable_backward_narrow.cuh; 0: both
+  /// operands come from shared memory, by portable_backward_together.cuh.
+  int held_v = 0;
   ForwardFeatures features = {};
 
   constexpr bool owns_keys() const {
@@ -65,6 +68,7 @@ struct PortableBackwardConfig {
   constexpr bool has_values() const { return part == BackwardPart::keys_values || part == BackwardPart::values; }
   constexpr bool has_keys() const { return part == BackwardPart::keys_values || part == BackwardPart::keys; }
   constexpr bool is_together() const { return part == BackwardPart::together; }
+  constexpr bool is_narrow() const { return held_v > 0; }
   /// Has dS, and so dP = dO V^T.
   constexpr bool has_scores() const { return part != BackwardPart::values; }
   /// Its tiles are matrix products; the others go over rows.
@@ -96,8 +100,8 @@ struct PortableBackwardConfig {
   /// With three stages a block's P and dS are stored while others read those of the block before.
   constexpr int weight_buffers() const { return stages == 3 ? 2 : 1; }
 
-  /// `together` has P and dS in shared memory. In the others f32 weights change owners there, 16-bit ones through the
-  /// warp's registers.
+  /// `together` has P and dS in shared memory, where K is held dS of two blocks. In the others f32 weights change
+  /// owners there, 16-bit ones through the warp's registers.
   constexpr int weight_bytes() const {
     if (is_together()) return weight_buffers() * 2 * block * tile() * element_bytes();
     return type == Element::f32 ? tile() * step * 4 : 0;
@@ -139,6 +143,7 @@ struct PortableBackwardConfig {
 
   /// Registers for the products and the sums, of 255. The rest is for operands, addresses and features.
   constexpr int tile_registers() const {
+    if (is_narrow()) return d + d_v + (d + held_v) / 2 + 2 * step;  // two warps for 32 keys
     if (is_together()) {
       const int products = 2 * (step * tile() / threads()), dq = block * d / threads();
       return tile() * (d + d_v) / threads() + (products > dq ? products : dq);
@@ -181,7 +186,14 @@ struct PortableBackwardConfig {
       if (warps % key_warps() != 0 || d % (16 * column_warps()) != 0 || d_v % (16 * column_warps()) != 0 ||
           d % (16 * dq_column_warps()) != 0 || block % (16 * row_warps()) != 0 || block / row_warps() > 32)
         return "warps have whole tiles of 16 by 16, and two of them at most one below the other";
-      if (step % 32 != 0 || tile() % 64 != 0) return "two by four warps share the scores";
+      if (is_narrow()) {
+        if (d > 64 || d_v > 64 || tile() != 128 || stages != 2 || step != 16 || block % 32 != 0)
+          return "two warps take turns with the queries of 32 keys, whose sums they hold";
+        if (held_v % 16 != 0 || held_v > d_v) return "a warp holds steps of 16 columns of V";
+        if (!features.only_positions()) return "where K is held there are no registers for features";
+      } else if (step % 32 != 0 || tile() % 64 != 0) {
+        return "two by four warps share the scores";
+      }
     } else if (warp_rows != 16 && warp_rows != 32) {
       return "a warp has 16 or 32 rows";
     }
@@ -224,15 +236,19 @@ constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, const
   constexpr Choice kChoices[] = {{128, 2}, {64, 3}, {64, 2}, {64, 1}, {32, 2}, {32, 1}};
   const bool narrow = c.d <= 64 && c.d_v <= 64;
   c.warps = 8;
-  c.warp_rows = c.d > 128 || c.d_v > 128 ? 8 : 16;  // 64 or 128 keys
+  c.warp_rows = c.d > 128 || c.d_v > 128 ? 8 : 16;          // 64 or 128 keys
+  const bool tight = device.max_shared_bytes < 200 * 1024;  // before sm_90 addresses take some more registers
+  const bool full = c.row_bytes < 16 || (tight && c.features.mask != MaskShape::none);
+  const bool holds = narrow && c.features.only_positions();
   const bool widest = c.tile() == 128 && c.d + c.d_v > 192;
   const bool many = crowded(c.features) || (device.takes_more_registers() && widest && c.features.hides() &&
                                             (c.features.soft_cap || c.features.dropout));
   for (const Choice& choice : kChoices) {
-    if (choice.block == 128 && !(narrow && c.features.weight() == 0)) continue;
+    if (choice.block == 128 && !holds) continue;
     c.block = c.step = choice.block;
     c.stages = choice.stages;
-    if (c.block == 128 && device.takes_more_registers()) c.step = 64;
+    c.held_v = !holds || c.stages != 2 ? 0 : full ? 16 : 32;
+    if (c.is_narrow()) c.step = 16;
     if (c.block == 64 && !narrow && many) c.step = 32;
     if (c.impossible() == nullptr && c.shared_bytes() <= device.max_shared_bytes) break;
   }

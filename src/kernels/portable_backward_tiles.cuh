@@ -76,30 +76,66 @@ HEED_DEVICE void add_transposed_product(float (&sums)[kK][kColumns / 2], const f
   }
 }
 
+/// Where a lane points to store 16 x 16 weights at the beginning of `to`, in a tile with rows of kTile.
+template <int kTile>
+HEED_DEVICE u32 weights_place(u32 to, u32 lane) {
+#if __CUDA_ARCH__ >= 900
+  return matrices_down<kTile / 8>(to, lane);
+#else
+  return to + chunk_offset<kTile / 8>(lane / 4, 0) + lane % 4 * 4;
+#endif
+}
+/// The weights of the rows from 16 * m on; x: rows 0..7: columns 0..7; rows 8..15: the same; then columns 8..15.
+template <int kTile>
+HEED_DEVICE void store_fragment(u32 first, int m, const u32 (&x)[4]) {
+#if __CUDA_ARCH__ >= 900
+  store_matrix_x4(moved<kTile / 8>(first, 16 * m, 0), x[0], x[1], x[2], x[3]);
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) store_shared(moved<kTile / 8>(first, 16 * m + i % 2 * 8, i / 2), x[i]);
+#endif
+}
+
 /// P or dS of a warp, rows and columns from `row` and `column` on of a tile [.., kTile] in shared memory. Rows are
 /// multiples of 16, columns of the warp's own.
 template <class T, int kTile, int kM, int kR>
 HEED_DEVICE void store_weights(u32 to, const float (&weights)[kM][kR], int row, int column, u32 lane_index) {
-  const u32 lane = fresh(lane_index) % 32, rows = to + row * kTile * 2;
-#if __CUDA_ARCH__ >= 900
-  const u32 first = moved<kTile / 8>(matrices_down<kTile / 8>(rows, lane), 0, column / 8);
-#else
-  const u32 first = moved<kTile / 8>(rows + chunk_offset<kTile / 8>(lane / 4, 0) + lane % 4 * 4, 0, column / 8);
-#endif
+  const u32 lane = fresh(lane_index) % 32;
+  const u32 first = moved<kTile / 8>(weights_place<kTile>(to + row * kTile * 2, lane), 0, column / 8);
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int n = 0; n < kR / 8; ++n) {
-      u32 x[4];  // rows 0..7: columns 0..7; rows 8..15: the same; then columns 8..15
+      u32 x[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = pack<T>(weights[m][8 * n + 2 * i], weights[m][8 * n + 2 * i + 1]);
-#if __CUDA_ARCH__ >= 900
-      store_matrix_x4(moved<kTile / 8>(first, 16 * m, 2 * n), x[0], x[1], x[2], x[3]);
-#else
-#pragma unroll
-      for (int i = 0; i < 4; ++i) store_shared(moved<kTile / 8>(first, 16 * m + i % 2 * 8, 2 * n + i / 2), x[i]);
-#endif
+      store_fragment<kTile>(moved<kTile / 8>(first, 0, 2 * n), m, x);
     }
+}
+
+/// s [16 * kM, 16] += A B^T for fragments of A, of which some are held, and 16 rows of B. a_first: matrices_down,
+/// b_first: matrices_across.
+template <class T, int kColumns, int kM, int kHeld>
+HEED_DEVICE void multiply_held(float (&s)[kM][8], const u32 (&held)[kM][kHeld][4], u32 a_first, u32 b_first) {
+#pragma unroll
+  for (int step = 0; step < kColumns / 16; ++step) {
+    u32 a[kM][4], b[4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      if (step < kHeld) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i] = held[m][step][i];
+      } else {
+        load_matrices(a[m], moved<kColumns / 8>(a_first, 16 * m, 2 * step));
+      }
+    }
+    load_matrices(b, moved<kColumns / 8>(b_first, 0, 2 * step));
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      multiply_add<T>(s[m], a[m], b[0], b[1]);
+      multiply_add<T>(s[m] + 4, a[m], b[2], b[3]);
+    }
+  }
 }
 
 /// How weights lie in shared memory, beside the sums that they are for: a row of them for each row of the sums, or for

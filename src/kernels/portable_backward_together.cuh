@@ -72,6 +72,104 @@ HEED_DEVICE PairsSeen pairs_seen(const TileState& t, int first_row, int rows, in
   return hidden ? PairsSeen::some : PairsSeen::all;
 }
 
+/// Where a CTA has what in shared memory.
+template <PortableBackwardConfig C>
+struct TogetherMemory {
+  static constexpr u32 kBytes = C.element_bytes();
+  static constexpr u32 kWeightBytes = C.block * C.tile() * kBytes;
+
+  u32 k;  ///< [tile, d]
+  /// [tile, d_v]
+  __device__ __forceinline__ u32 v() const { return k + C.tile() * C.d * kBytes; }
+  /// [block, d] and [block, d_v]
+  __device__ __forceinline__ u32 q(u32 slot) const { return k + C.owned_bytes() + slot * C.block_bytes(); }
+  __device__ __forceinline__ u32 d_o(u32 slot) const { return q(slot) + C.block * C.d * kBytes; }
+  /// P and dS [block, tile]
+  __device__ __forceinline__ u32 weights() const { return q(C.stages); }
+  /// LSE [block] and D [block]
+  __device__ __forceinline__ u32 stats(u32 slot) const { return weights() + C.weight_bytes() + slot * C.stats_bytes(); }
+  /// TileState
+  __device__ __forceinline__ u32 state() const { return stats(C.stages); }
+};
+
+/// What thread 0 finds out about the tile-th tile.
+template <PortableBackwardConfig C>
+HEED_DEVICE TileState new_tile(const ForwardParams& p, i64 tile) {
+  const KeyPlace place = key_place<C.features.mask>(p, tile);
+  TileState t;
+  t.q = sequence_of<C.features>(p, place.batch);
+  t.tile = tile;
+  t.kv_head = place.kv_head;
+  t.batch = place.batch;
+  t.first_key = place.tile * C.tile();
+  QueryRange range;
+  range.template set<C.features>(t.q, t.first_key, min(t.first_key + C.tile(), t.q.s_k) - 1);
+  t.first_row = range.begin / C.block * C.block;
+  t.end_row = t.first_key < t.q.s_k ? range.end : 0;
+  t.spoilt = 0;
+  return t;
+}
+
+/// K and V of the tile, by all threads.
+template <PortableBackwardConfig C>
+HEED_DEVICE void load_keys(const BackwardParams& bp, const TileState& t, TogetherMemory<C> memory, u32 thread) {
+  using T = typename TagOf<C.type>::Type;
+  const ForwardParams& p = bp.forward;
+  load_tile<T, T, C.tile(), C.d, C.threads(), C.row_bytes>(
+      memory.k, matrix_of<T>(p.k, p.k_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d), t.first_key, thread);
+  load_tile<T, T, C.tile(), C.d_v, C.threads(), C.row_bytes>(
+      memory.v(), matrix_of<T>(p.v, p.v_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d_v), t.first_key, thread);
+}
+
+/// Q, dO, LSE and D of a block of rows, by all threads.
+template <PortableBackwardConfig C>
+HEED_DEVICE void load_rows(const BackwardParams& bp, const TileState& t, const HeadRows& rows, TogetherMemory<C> memory,
+                           u32 slot, u32 thread) {
+  using T = typename TagOf<C.type>::Type;
+  const ForwardParams& p = bp.forward;
+  const int head = rows.head, row = rows.row;
+  load_tile<T, T, C.block, C.d, C.threads(), C.row_bytes>(
+      memory.q(slot), matrix_of<T>(p.q, p.q_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d), row, thread);
+  load_tile<T, T, C.block, C.d_v, C.threads(), C.row_bytes>(
+      memory.d_o(slot), matrix_of<T>(bp.d_o, bp.d_o_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d_v), row, thread);
+  const i64 first_place = head * bp.row_space + row_start(p, t.q, t.batch);
+  for (int n = fresh(thread); n < 2 * C.block; n += C.threads()) {
+    const int stats_row = row + n % C.block;
+    const float* const from = n < C.block ? bp.row_lse : bp.row_dot;
+    const bool inside = stats_row < t.q.s_q;
+    copy_4(memory.stats(slot) + n * 4, from + first_place + (inside ? stats_row : 0), inside ? 4 : 0);
+  }
+}
+
+/// The rows of a block that are a warp's in the product of dQ, [16 * kDqM, d / C.dq_column_warps()].
+template <PortableBackwardConfig C>
+HEED_DEVICE int first_dq_row(int warp) {
+  return warp / C.dq_column_warps() * (C.block / C.row_warps());
+}
+/// dQ = dS K for those rows, added to its sum.
+template <PortableBackwardConfig C, Stored kStored>
+HEED_DEVICE void add_dq(const BackwardParams& bp, const TileState& t, const HeadRows& here, TogetherMemory<C> memory,
+                        u32 ds_at, int warp, int lane) {
+  using T = typename TagOf<C.type>::Type;
+  constexpr int kD = C.d, kDqColumnWarps = C.dq_column_warps(), kDqM = C.block / C.row_warps() / 16;
+  constexpr int kStoredColumns = kStored == Stored::by_row ? C.tile() : C.block;
+  const int dq_row = first_dq_row<C>(warp), column = warp % kDqColumnWarps, row = here.row + dq_row;
+  const i64 place = here.head * bp.row_space + row_start(bp.forward, t.q, t.batch) + row;
+  const int rows = t.q.s_q - row;
+  float dq[kDqM][kD / kDqColumnWarps / 2];
+  clear(dq);
+  add_stored_product<T, kStored, kStoredColumns, kD, C.tile(), kDqColumnWarps>(
+      dq, stored_first<kStored, kStoredColumns>(ds_at, dq_row, lane), columns_first<kD>(memory.k, column, lane));
+  float* const to = static_cast<float*>(bp.dq_sum) + place * kD + column * kSumTile;
+#pragma unroll
+  for (int m = 0; m < kDqM; ++m) {
+    if (16 * m >= rows) break;
+#pragma unroll
+    for (int n = 0; n < kD / kDqColumnWarps / 16; ++n)
+      add_to_sum(to + (16 * m * kD + n * kDqColumnWarps * kSumTile), eighth(dq[m], n), lane);
+  }
+}
+
 /// What a warp has to do for a block: whether some of its rows see some of its keys, of dV and dK, and of dQ.
 struct WarpsPart {
   bool sums, dq;
@@ -79,76 +177,42 @@ struct WarpsPart {
 
 template <PortableBackwardConfig C>
 __device__ __forceinline__ void portable_backward_together(const BackwardParams& bp) {
-  static_assert(C.impossible() == nullptr && C.part == BackwardPart::together);
+  static_assert(C.impossible() == nullptr && C.is_together() && !C.is_narrow());
   using T = typename TagOf<C.type>::Type;
   constexpr ForwardFeatures F = C.features;
   constexpr int kD = C.d, kDv = C.d_v, kTile = C.tile(), kBlock = C.block, kStep = C.step;
-  constexpr int kThreads = C.threads(), kRowBytes = C.row_bytes, kStages = C.stages;
-  constexpr u32 kBytes = sizeof(typename T::Raw), kBlockBytes = C.block_bytes(), kWeightBytes = kBlock * kTile * kBytes;
+  constexpr int kStages = C.stages;
+  constexpr u32 kBytes = sizeof(typename T::Raw), kWeightBytes = TogetherMemory<C>::kWeightBytes;
   constexpr int kM = kStep / 32, kN = kTile / 4;                  // S and dP of a warp: [16 * kM, kN]
   constexpr int kUnroll = kD % 64 == 0 && kDv % 64 == 0 ? 4 : 2;  // more would be loaded ahead than registers hold
-  constexpr int kColumnWarps = C.column_warps(), kDqColumnWarps = C.dq_column_warps();
+  constexpr int kColumnWarps = C.column_warps();
   constexpr bool kAsksTile = F.own_lengths || F.changes_scores() || F.bit_masks() || F.dropout;  // for every score
-  constexpr int kDqM = kBlock / C.row_warps() / 16;  // dQ of a warp: [16 * kDqM, kD / kDqColumnWarps]
+  constexpr int kDqRows = kBlock / C.row_warps();
 
   const ForwardParams& p = bp.forward;
   extern __shared__ __align__(128) u8 heed_shared[];
-  const u32 k_at = shared_address(heed_shared);               // [tile, d]
-  const u32 v_at = k_at + kTile * kD * kBytes;                // [tile, d_v]
-  const u32 ring_at = k_at + C.owned_bytes();                 // [stages]: Q [block, d], dO [block, d_v]
-  const u32 weights_at = ring_at + kStages * kBlockBytes;     // [weight_buffers]: P, dS [block, tile]
-  const u32 stats_at = weights_at + C.weight_bytes();         // [stages]: LSE [block], D [block]
-  const u32 state_at = stats_at + kStages * C.stats_bytes();  // TileState
-  TileState* const state = reinterpret_cast<TileState*>(heed_shared + (state_at - k_at));
+  const TogetherMemory<C> memory{shared_address(heed_shared)};
+  const u32 state_at = memory.state();
+  TileState* const state = reinterpret_cast<TileState*>(heed_shared + (state_at - memory.k));
   const u32 thread = threadIdx.x;
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
 
   i64 tile = blockIdx.x;
 #pragma unroll 1
   while (tile < i64(p.row_tiles) * (p.heads / p.group) * p.batch) {
-    if (thread == 0) {
-      const KeyPlace place = key_place<F.mask>(p, tile);
-      TileState t;
-      t.q = sequence_of<F>(p, place.batch);
-      t.tile = tile;
-      t.kv_head = place.kv_head;
-      t.batch = place.batch;
-      t.first_key = place.tile * kTile;
-      QueryRange range;
-      range.template set<F>(t.q, t.first_key, min(t.first_key + kTile, t.q.s_k) - 1);
-      t.first_row = range.begin / kBlock * kBlock;
-      t.end_row = t.first_key < t.q.s_k ? range.end : 0;
-      t.spoilt = 0;
-      *state = t;
-    }
+    if (thread == 0) *state = new_tile<C>(p, tile);
     __syncthreads();
     const int count = max((state->end_row - state->first_row + kBlock - 1) / kBlock, 0) * p.group;
     HeadRows here{state->kv_head * p.group, state->first_row}, next = here;  // `next` is to be loaded
 
     const auto load_next = [&](int slot) {
       const TileState t = tile_state_at(state_at);
-      const int head = next.head, row = next.row;
-      const u32 at = ring_at + slot * kBlockBytes;
-      load_tile<T, T, kBlock, kD, kThreads, kRowBytes>(
-          at, matrix_of<T>(p.q, p.q_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d), row, thread);
-      load_tile<T, T, kBlock, kDv, kThreads, kRowBytes>(
-          at + kBlock * kD * kBytes, matrix_of<T>(bp.d_o, bp.d_o_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d_v), row,
-          thread);
-      const i64 first_place = head * bp.row_space + row_start(p, t.q, t.batch);
-      for (int n = fresh(thread); n < 2 * kBlock; n += kThreads) {
-        const int stats_row = row + n % kBlock;
-        const float* const from = n < kBlock ? bp.row_lse : bp.row_dot;
-        const bool inside = stats_row < t.q.s_q;
-        copy_4(stats_at + (slot * 2 * kBlock + n) * 4, from + first_place + (inside ? stats_row : 0), inside ? 4 : 0);
-      }
+      load_rows<C>(bp, t, next, memory, slot, thread);
       next.go_on(t, kBlock);
     };
     if (count > 0) {
       const TileState t = tile_state_at(state_at);
-      load_tile<T, T, kTile, kD, kThreads, kRowBytes>(
-          k_at, matrix_of<T>(p.k, p.k_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d), t.first_key, thread);
-      load_tile<T, T, kTile, kDv, kThreads, kRowBytes>(
-          v_at, matrix_of<T>(p.v, p.v_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d_v), t.first_key, thread);
+      load_keys<C>(bp, t, memory, thread);
       load_next(0);
       if (kStages == 3 && count > 1) load_next(1);
       close_copies();
@@ -164,8 +228,8 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
     int slot = 0;
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      const u32 q_at = ring_at + slot * kBlockBytes, do_at = q_at + kBlock * kD * kBytes;
-      const u32 p_at = weights_at + (C.weight_buffers() == 2 ? i % 2 * (2 * kWeightBytes) : 0),
+      const u32 q_at = memory.q(slot), do_at = memory.d_o(slot);
+      const u32 p_at = memory.weights() + (C.weight_buffers() == 2 ? i % 2 * (2 * kWeightBytes) : 0),
                 ds_at = p_at + kWeightBytes;
       // Two stages: block i has come, and all are done with block i - 1, its P and dS.
       if constexpr (kStages == 2) {
@@ -176,8 +240,8 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
       const int my_warp = int(fresh(warp)), score_key = my_warp % 4 * kN;
       const WarpsPart part = [&] {
         const TileState t = tile_state_at(state_at);
-        const int sum_key = my_warp / kColumnWarps * 32, dq_row = here.row + my_warp / kDqColumnWarps * (16 * kDqM);
-        return WarpsPart{sees<F>(t, here.row, kBlock, sum_key, 32), sees<F>(t, dq_row, 16 * kDqM, 0, kTile)};
+        const int sum_key = my_warp / kColumnWarps * 32, dq_row = here.row + first_dq_row<C>(my_warp);
+        return WarpsPart{sees<F>(t, here.row, kBlock, sum_key, 32), sees<F>(t, dq_row, kDqRows, 0, kTile)};
       }();
 #pragma unroll 1
       for (int within = my_warp / 4 * (16 * kM); within < kBlock; within += kStep) {
@@ -186,10 +250,10 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         clear(dp);
         const PairsSeen seen = pairs_seen<F>(tile_state_at(state_at), here.row + within, 16 * kM, score_key, kN);
         if (seen != PairsSeen::none) {
-          multiply_rows<T, kD, kN, kM, kUnroll>(s, q_at + within * kD * kBytes, k_at + score_key * kD * kBytes, p.d,
+          multiply_rows<T, kD, kN, kM, kUnroll>(s, q_at + within * kD * kBytes, memory.k + score_key * kD * kBytes, p.d,
                                                 lane);
-          multiply_rows<T, kDv, kN, kM, kUnroll>(dp, do_at + within * kDv * kBytes, v_at + score_key * kDv * kBytes,
-                                                 p.d_v, lane);
+          multiply_rows<T, kDv, kN, kM, kUnroll>(dp, do_at + within * kDv * kBytes,
+                                                 memory.v() + score_key * kDv * kBytes, p.d_v, lane);
           // `edge`: some pair is hidden. A constant, so that where none is nobody asks again, nor for the tile.
           const auto differentiate_all = [&]<bool edge>() __attribute__((always_inline)) {
             TileState t;
@@ -213,7 +277,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
 #pragma unroll
               for (int half = 0; half < 2; ++half) {
                 float lse[1], dot[1];
-                const u32 at = stats_at + (slot * 2 * kBlock + within + 16 * m + 8 * half + lane / 4) * 4;
+                const u32 at = memory.stats(slot) + (within + 16 * m + 8 * half + lane / 4) * 4;
                 load_shared(lse, at);
                 load_shared(dot, at + kBlock * 4);
                 states.lse[half] = my_row + 8 * half < q.s_q ? lse[0] : HEED_INFINITY;
@@ -250,25 +314,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
       }
 
       // dQ first: its adds leave while dV and dK are multiplied.
-      const int dq_warp = int(fresh(warp)), dq_row = dq_warp / kDqColumnWarps * (16 * kDqM);
-      const int dq_column = dq_warp % kDqColumnWarps, row = here.row + dq_row;
-      if (part.dq) {
-        const TileState t = tile_state_at(state_at);
-        const i64 place = here.head * bp.row_space + row_start(p, t.q, t.batch) + row;
-        const int rows = t.q.s_q - row;
-        float dq[kDqM][kD / kDqColumnWarps / 2];
-        clear(dq);
-        add_stored_product<T, Stored::by_row, kTile, kD, kTile, kDqColumnWarps>(
-            dq, stored_first<Stored::by_row, kTile>(ds_at, dq_row, lane), columns_first<kD>(k_at, dq_column, lane));
-        float* const to = static_cast<float*>(bp.dq_sum) + place * kD + dq_column * kSumTile;
-#pragma unroll
-        for (int m = 0; m < kDqM; ++m) {
-          if (16 * m >= rows) break;
-#pragma unroll
-          for (int n = 0; n < kD / kDqColumnWarps / 16; ++n)
-            add_to_sum(to + (16 * m * kD + n * kDqColumnWarps * kSumTile), eighth(dq[m], n), lane);
-        }
-      }
+      if (part.dq) add_dq<C, Stored::by_row>(bp, tile_state_at(state_at), here, memory, ds_at, int(fresh(warp)), lane);
 
       const int sum_warp = int(fresh(warp)), sum_key = sum_warp / kColumnWarps * 32;
       if (part.sums) {

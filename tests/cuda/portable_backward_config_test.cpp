@@ -106,7 +106,8 @@ TEST(PortableBackwardConfig, computes_all_gradients_together_where_memory_allows
   EXPECT_FALSE(together(512, 64, kHopper));
   EXPECT_FALSE(computed_together({Element::f32, Element::f16, Element::f16, 64, 64, 16}, {}, kHopper));
   EXPECT_EQ(together_config(64, 64, {}, kAmpere).block, 128);
-  EXPECT_EQ(together_config(64, 64, {.mask = MaskShape::window}, kAmpere).block, 64);
+  EXPECT_EQ(together_config(64, 64, {.mask = MaskShape::window, .own_lengths = true}, kAmpere).block, 128);
+  EXPECT_EQ(together_config(64, 64, {.alibi = true}, kAmpere).block, 64);
   EXPECT_EQ(together_config(128, 128, {}, kHopper).stages, 3);
   EXPECT_EQ(together_config(128, 128, {}, kAmpere).stages, 2);
   EXPECT_EQ(together_config(128, 128, {}, kAda).block, 32);
@@ -118,8 +119,6 @@ TEST(PortableBackwardConfig, has_fewer_products_at_a_time_where_the_compiler_tak
   const auto step = [](int d, const ForwardFeatures& features, const PortableDevice& device) {
     return together_config(d, d, features, device).step;
   };
-  EXPECT_EQ(step(64, {}, kHopper), 128);
-  EXPECT_EQ(step(64, {}, kBlackwell), 64);
   EXPECT_EQ(step(128, capped, kHopper), 64);
   EXPECT_EQ(step(128, capped, kBlackwell), 32);
   const auto step_of_owners = [](int d, const ForwardFeatures& features, const PortableDevice& device) {
@@ -138,6 +137,35 @@ TEST(PortableBackwardConfig, has_fewer_products_at_a_time_where_the_compiler_tak
       here.step = there.step;
       EXPECT_EQ(here, there) << d;
     }
+}
+
+TEST(PortableBackwardConfig, holds_keys_and_values_of_narrow_heads_where_registers_allow) {
+  const auto held = [](int d, const ForwardFeatures& features, const PortableDevice& device, int row_bytes) {
+    return portable_backward_config(BackwardPart::together, {Element::f16, Element::f16, Element::f16, d, d, row_bytes},
+                                    features, device)
+        .held_v;
+  };
+  const ForwardFeatures causal{.mask = MaskShape::right};
+  for (const int d : {32, 64}) {
+    for (const PortableDevice& device : kDevices) {
+      EXPECT_EQ(held(d, {.own_lengths = true}, device, 16), 32);
+      EXPECT_EQ(held(d, causal, device, 4), 16);
+      EXPECT_EQ(held(d, {.soft_cap = true}, device, 16), 0);
+    }
+    EXPECT_EQ(held(d, causal, kHopper, 16), 32);
+    EXPECT_EQ(held(d, causal, kBlackwell, 16), 32);
+    EXPECT_EQ(held(d, causal, kAmpere, 16), 16);
+    EXPECT_EQ(held(d, causal, kAda, 16), 16);
+  }
+  EXPECT_EQ(held(96, {}, kHopper, 16), 0);
+  PortableBackwardConfig c = together_config(64, 64, {}, kHopper);
+  c.features.dropout = true;
+  EXPECT_STREQ(c.impossible(), "where K is held there are no registers for features");
+  c = together_config(64, 64, {}, kHopper);
+  c.held_v = 80;
+  EXPECT_STREQ(c.impossible(), "a warp holds steps of 16 columns of V");
+  c.held_v = 32, c.step = 32;
+  EXPECT_STREQ(c.impossible(), "two warps take turns with the queries of 32 keys, whose sums they hold");
 }
 
 TEST(PortableBackwardConfig, says_which_limit_it_breaks) {

@@ -6,6 +6,7 @@
 #include "device/portable_backward_bias.cuh"
 #include "device/portable_backward_gather.cuh"
 #include "device/portable_backward_keys.cuh"
+#include "device/portable_backward_narrow.cuh"
 #include "device/portable_backward_queries.cuh"
 #include "device/portable_backward_rows.cuh"
 #include "device/portable_backward_together.cuh"
@@ -55,6 +56,8 @@ void run_part(const Problem& problem, kernels::BackwardParams& p, int multiproce
   launch(blocks, C.threads(), [&] {
     if constexpr (C.part == BackwardPart::rows) {
       kernels::portable_backward_rows<C>(p);
+    } else if constexpr (C.is_narrow()) {
+      kernels::portable_backward_narrow<C>(p);
     } else if constexpr (C.part == BackwardPart::together) {
       kernels::portable_backward_together<C>(p);
     } else if constexpr (C.part == BackwardPart::gather) {

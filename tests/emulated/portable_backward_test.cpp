@@ -26,6 +26,7 @@ using kernels::Element;
 using kernels::ForwardFeatures;
 using kernels::MaskShape;
 using kernels::PortableBackwardConfig;
+using kernels::PortableDevice;
 using verify::Buffers;
 using verify::Case;
 
@@ -39,11 +40,58 @@ TEST(EmulatedPortableBackward, has_the_right_gradients_by_five_products) {
 }
 
 TEST(EmulatedPortableBackward, has_the_right_gradients_with_half_of_a_block_in_registers) {
-  constexpr PortableBackwardConfig kTogether = config(BackwardPart::together, Element::f16, 64, {}, kBlackwell);
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .soft_cap = true};
+  constexpr PortableBackwardConfig kTogether = config(BackwardPart::together, Element::f16, 128, kFeatures, kBlackwell);
   static_assert(kTogether.step < kTogether.block);
-  expect_matches_oracle<rows_and_sum(Element::f16, 64, {}), kTogether,
-                        config(BackwardPart::gather, Element::f16, 64, {}, kBlackwell)>(small(f16, 64, Mask::none()),
-                                                                                        kBlackwell);
+  Case c = small(f16, 128, Mask::causal());
+  c.soft_cap = 20;
+  expect_matches_oracle<rows_and_sum(Element::f16, 128, kFeatures), kTogether,
+                        config(BackwardPart::gather, Element::f16, 128, kFeatures, kBlackwell)>(c, kBlackwell);
+}
+
+template <Element type, int d, ForwardFeatures F>
+void expect_matches_oracle_by_owners_of_32_keys(const Case& c, const PortableDevice& device) {
+  constexpr PortableBackwardConfig kTogether = config(BackwardPart::together, type, d, F);
+  static_assert(kTogether.is_narrow());
+  expect_matches_oracle<rows_and_sum(type, d, F), kTogether, config(BackwardPart::gather, type, d, F)>(c, device);
+}
+
+// Several blocks of queries and tiles of keys, neither a whole number of them.
+TEST(EmulatedPortableBackward, has_the_right_gradients_with_keys_and_values_held) {
+  Case c = small(f16, 64, Mask::none());
+  c.s_q = {290}, c.s_k = {150};
+  expect_matches_oracle_by_owners_of_32_keys<Element::f16, 64, ForwardFeatures{}>(c, kHopper);
+  c = small(f16, 32, Mask::none());
+  expect_matches_oracle_by_owners_of_32_keys<Element::f16, 32, ForwardFeatures{}>(c, kHopper);
+  c = small(bf16, 64, Mask::causal());
+  c.s_q = {330}, c.h = 1;
+  expect_matches_oracle_by_owners_of_32_keys<Element::bf16, 64, ForwardFeatures{.mask = MaskShape::right}>(c, kHopper);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_with_keys_held_under_a_window_with_a_sink) {
+  Case c = small(f16, 64, Mask::window(40, 10, 5));
+  c.s_q = {200}, c.s_k = {260}, c.h = 1;
+  expect_matches_oracle_by_owners_of_32_keys<Element::f16, 64, ForwardFeatures{.mask = MaskShape::window}>(c, kHopper);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_with_keys_held_and_lengths_of_each_batch_entry) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .own_lengths = true};
+  Case c = small(bf16, 64, Mask::causal());
+  c.b = 3, c.h = 1, c.s_q = {150, 40, 5}, c.s_k = {150, 130, 20};
+  c.mode = Mode::group;
+  expect_matches_oracle_by_owners_of_32_keys<Element::bf16, 64, kFeatures>(c, kHopper);
+}
+
+// GPUs with little memory have blocks of 64 rows and less of V in registers.
+TEST(EmulatedPortableBackward, has_the_right_gradients_with_keys_held_in_little_memory) {
+  constexpr PortableDevice kAda{89, 99 * 1024};
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right};
+  constexpr PortableBackwardConfig kTogether = config(BackwardPart::together, Element::f16, 64, kFeatures, kAda);
+  static_assert(kTogether.held_v == 16 && kTogether.block == 64);
+  Case c = small(f16, 64, Mask::causal());
+  c.s_q = {200}, c.h = 1;
+  expect_matches_oracle<rows_and_sum(Element::f16, 64, kFeatures), kTogether,
+                        config(BackwardPart::gather, Element::f16, 64, kFeatures, kAda)>(c, kAda);
 }
 
 TEST(EmulatedPortableBackward, has_the_right_gradients_by_owners_of_keys_and_queries) {

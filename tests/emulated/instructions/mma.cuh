@@ -11,6 +11,7 @@ namespace heed::kernels {
 
 HEED_DEVICE u32 shared_address(const void* pointer) { return emulated::shared_address(pointer); }
 HEED_DEVICE u32 fresh(u32 x) { return x; }
+HEED_DEVICE u32 thread_anew() { return threadIdx.x; }
 HEED_DEVICE i64 fresh_wide(i64 x) { return x; }
 
 HEED_DEVICE void copy_16_or_zeros(u32 to, const void* from, bool inside) { emulated::copy_later(to, from, inside ? 16 : 0, 16); }

@@ -1,0 +1,270 @@
+// dK, dV and dQ in one pass over the scores, as portable_backward_together.cuh, for head dims up to 64 without features
+// but masks and lengths: there a warp's registers have room for whole rows of dK and dV, and of K and V beside them.
+//
+// A CTA owns 128 keys of one key/value head. Each 32 of them have two warps, which take turns with the queries, sixteen
+// at a time; everything but dQ stays in the warp:
+//   S^T = K Q^T, dP^T = V dO^T  [32, 16]   K and V: fragments in registers from the first block to the last
+//   P^T, dS^T                              accumulators are left operands as they lie
+//   dV += P^T dO, dK += dS^T Q  [32, d]    in registers; what the two warps have is added at the end
+//   dQ = dS K                   [block, d] dS through shared memory; C.row_warps() x C.dq_column_warps()
+// So nobody waits for anybody but once a block: behind that barrier dS of the block has come and its Q and dO may go.
+#pragma once
+
+#include "portable_backward_together.cuh"
+
+namespace heed::kernels {
+
+/// P^T and dS^T of 32 keys and 16 queries from the products. lse, dot: of the thread's queries, two neighbours in each
+/// eight.
+template <bool edge, ForwardFeatures F, int kM>
+HEED_DEVICE void differentiate_keys(const ForwardParams& p, const TileState& t, float (&s)[kM][8], float (&dp)[kM][8],
+                                    const float (&lse)[4], const float (&dot)[4], int first_row, int first_key,
+                                    int lane) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int n = j / 2, e = j % 2;
+    int begin = 0, end = 0, sink = 0;
+    if constexpr (edge) {
+      const int row = first_row + 8 * n + lane % 4 * 2 + e;
+      end = F.mask == MaskShape::none ? t.q.s_k : t.q.end(row);
+      begin = F.mask == MaskShape::window ? t.q.begin(row) : 0;
+      sink = F.mask == MaskShape::window ? t.q.sink_end(row) : 0;
+    }
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int i = 4 * n + 2 * half + e;
+        const float weight = exp2_approx(__fmaf_rn(s[m][i], p.scale_log2, -lse[j]));
+        s[m][i] = weight;
+        dp[m][i] = weight * (dp[m][i] - dot[j]);
+        if constexpr (edge) {
+          const int key = first_key + 16 * m + 8 * half + lane / 4;
+          if (key >= end || (key < begin && key >= sink)) s[m][i] = dp[m][i] = 0.0f;
+        }
+      }
+  }
+}
+
+/// Sums of a warp to the same lanes of another, through shared memory: `at` is a lane's.
+template <int kM, int R>
+HEED_DEVICE void give(const float (&sums)[kM][R], u32 at) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < R / 4; ++n) {
+      const float four[4] = {sums[m][4 * n], sums[m][4 * n + 1], sums[m][4 * n + 2], sums[m][4 * n + 3]};
+      store_shared(at + (m * (R / 4) + n) * 512, four);
+    }
+}
+template <int kM, int R>
+HEED_DEVICE void take(float (&sums)[kM][R], u32 at) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < R / 4; ++n) {
+      float four[4];
+      load_shared(four, at + (m * (R / 4) + n) * 512);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[m][4 * n + e] += four[e];
+    }
+}
+
+template <PortableBackwardConfig C>
+__device__ __forceinline__ void portable_backward_narrow(const BackwardParams& bp) {
+  static_assert(C.impossible() == nullptr && C.is_narrow());
+  using T = typename TagOf<C.type>::Type;
+  constexpr ForwardFeatures F = C.features;
+  constexpr int kD = C.d, kDv = C.d_v, kTile = C.tile(), kBlock = C.block;
+  constexpr u32 kBytes = sizeof(typename T::Raw);
+  constexpr int kM = 2, kKeys = 16 * kM, kPairs = kTile / kKeys;  // two warps for 32 keys
+  constexpr int kStride = 2 * C.step, kSteps = kBlock / kStride;  // of a warp's rows
+  constexpr bool kHides = F.hides();                              // NVRTC takes it for no constant inside of a lambda
+  constexpr int kKSteps = kD / 16, kVSteps = C.held_v / 16;
+
+  const ForwardParams& p = bp.forward;
+  extern __shared__ __align__(128) u8 heed_shared[];
+  const TogetherMemory<C> memory{shared_address(heed_shared)};  // weights: dS^T [tile, block] of two blocks
+  const u32 state_at = memory.state();
+  TileState* const state = reinterpret_cast<TileState*>(heed_shared + (state_at - memory.k));
+  const auto lane_anew = [] { return int(thread_anew() % 32); };
+  const auto warp_anew = [] { return int(__shfl_sync(0xffffffffu, thread_anew() / 32, 0)); };
+
+  i64 tile = blockIdx.x;
+#pragma unroll 1
+  while (tile < i64(p.row_tiles) * (p.heads / p.group) * p.batch) {
+    if (threadIdx.x == 0) *state = new_tile<C>(p, tile);
+    __syncthreads();
+    const auto blocks_of_head = [](const TileState& t) { return (t.end_row - t.first_row + kBlock - 1) / kBlock; };
+    const auto rows_of = [&](const TileState& t, int block) {
+      const int of_head = blocks_of_head(t);
+      return HeadRows{t.kv_head * p.group + int(u32(block) / u32(of_head)),
+                      t.first_row + int(u32(block) % u32(of_head)) * kBlock};
+    };
+    const auto count = [&] { return max(blocks_of_head(tile_state_at(state_at)), 0) * p.group; };
+
+    const auto load = [&](u32 slot, int block) {
+      const TileState t = tile_state_at(state_at);
+      load_rows<C>(bp, t, rows_of(t, block), memory, slot, thread_anew());
+    };
+    u32 k_held[kM][kKSteps][4], v_held[kM][kVSteps][4];
+    if (count() > 0) {
+      load_keys<C>(bp, tile_state_at(state_at), memory, thread_anew());
+      load(0, 0);
+      close_copies();
+      wait_copies<0>();
+      __syncthreads();
+      if (count() > 1) load(1, 1);
+      close_copies();
+      const u32 lane = thread_anew() % 32;
+      const int my_key = warp_anew() % kPairs * kKeys;
+      const u32 k_first = matrices_down<kD / 8>(memory.k + my_key * kD * kBytes, lane),
+                v_first = matrices_down<kDv / 8>(memory.v() + my_key * kDv * kBytes, lane);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int step = 0; step < kKSteps; ++step)
+          load_matrices(k_held[m][step], moved<kD / 8>(k_first, 16 * m, 2 * step));
+#pragma unroll
+        for (int step = 0; step < kVSteps; ++step)
+          load_matrices(v_held[m][step], moved<kDv / 8>(v_first, 16 * m, 2 * step));
+      }
+    }
+
+    float dk[kM][kD / 2], dv[kM][kDv / 2];  // [keys, columns], of this warp's queries
+    clear(dk);
+    clear(dv);
+
+#pragma unroll 1
+    for (int i = 0; i < count(); ++i) {
+      const u32 slot = i % 2, ds_at = memory.weights() + slot * memory.kWeightBytes;
+      // Where a lane points in a block: the warp's first 16 rows of Q, for S and for dK, their LSE, and so on.
+      struct Places {
+        u32 q_across, q_down, do_across, do_down, v, stats, ds;
+        int lane, row, key;
+      };
+      const auto places = [&] {
+        const u32 lane = lane_anew(), warp = warp_anew(), turn = warp / kPairs % 2, key = warp % kPairs * kKeys;
+        const u32 q = memory.q(slot) + turn * (16 * kD * kBytes), d_o = memory.d_o(slot) + turn * (16 * kDv * kBytes);
+        return Places{
+            .q_across = matrices_across<kD / 8>(q, lane),
+            .q_down = matrices_down<kD / 8>(q, lane),
+            .do_across = matrices_across<kDv / 8>(d_o, lane),
+            .do_down = matrices_down<kDv / 8>(d_o, lane),
+            .v = matrices_down<kDv / 8>(memory.v() + key * (kDv * kBytes), lane),
+            .stats = memory.stats(slot) + (16 * turn + lane % 4 * 2) * 4,
+            .ds = moved<kBlock / 8>(weights_place<kBlock>(ds_at + key * (kBlock * kBytes), lane), 0, 2 * turn),
+            .lane = int(lane),
+            .row = int(16 * turn),
+            .key = int(key)};
+      };
+      const auto step = [&]<bool edge>(const Places& at, int j) __attribute__((always_inline)) {
+        float s[kM][8], dp[kM][8];
+        clear(s);
+        clear(dp);
+        float lse[4], dot[4];
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          float two[2];
+          load_shared(two, at.stats + (kStride * j + 8 * n) * 4);
+          lse[2 * n] = two[0], lse[2 * n + 1] = two[1];
+          load_shared(two, at.stats + (kBlock + kStride * j + 8 * n) * 4);
+          dot[2 * n] = two[0], dot[2 * n + 1] = two[1];
+        }
+        multiply_held<T, kD>(s, k_held, 0, at.q_across + j * (kStride * kD * kBytes));
+        multiply_held<T, kDv>(dp, v_held, at.v, at.do_across + j * (kStride * kDv * kBytes));
+        TileState t;
+        if constexpr (edge) t = tile_state_at(state_at);
+        differentiate_keys<edge, F>(p, t, s, dp, lse, dot, (edge ? rows_of(t, i).row : 0) + kStride * j + at.row,
+                                    edge ? t.first_key + at.key : 0, at.lane);
+        u32 a[kM][4];
+        pack_weights<T, 16, kM>(a, s, 0);
+        multiply_values_of_step<T, kDv, kDv, kM>(dv, a, at.do_down + j * (kStride * kDv * kBytes), 0);
+        pack_weights<T, 16, kM>(a, dp, 0);
+#pragma unroll
+        for (int m = 0; m < kM; ++m) store_fragment<kBlock>(moved<kBlock / 8>(at.ds, 0, kStride / 8 * j), m, a[m]);
+        multiply_values_of_step<T, kD, kD, kM>(dk, a, at.q_down + j * (kStride * kD * kBytes), 0);
+      };
+      const auto seen = [&](int row, int rows, int key) {
+        const TileState t = tile_state_at(state_at);
+        return pairs_seen<F>(t, rows_of(t, int(fresh(i))).row + row, rows, key, kKeys);
+      };
+      if (seen(0, kBlock, warp_anew() % kPairs * kKeys) == PairsSeen::all) {
+        const Places at = places();
+#pragma unroll
+        for (int j = 0; j < kSteps; ++j) step.template operator()<false>(at, j);
+      } else {
+#pragma unroll 1
+        for (int j = 0; j < kSteps; ++j) {
+          const Places at = places();
+          if (seen(kStride * j + at.row, 16, at.key) == PairsSeen::none) {
+            const u32 zeros[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int m = 0; m < kM; ++m) store_fragment<kBlock>(moved<kBlock / 8>(at.ds, 0, kStride / 8 * j), m, zeros);
+          } else {
+            step.template operator()<true>(at, j);
+          }
+        }
+      }
+      // So block i + 1 has come, dS of this one is there, and nobody reads Q and dO of this one, nor the dS before.
+      wait_copies<0>();
+      __syncthreads();
+
+      {
+        const TileState t = tile_state_at(state_at);
+        const HeadRows here = rows_of(t, i);
+        const int lane = lane_anew(), dq_warp = warp_anew();
+        if (sees<F>(t, here.row + first_dq_row<C>(dq_warp), kBlock / C.row_warps(), 0, kTile))
+          add_dq<C, Stored::by_depth>(bp, t, here, memory, ds_at, dq_warp, lane);
+      }
+      if (i + 2 < count()) load(slot, i + 2);
+      close_copies();
+    }
+
+    // The first of two warps gets the other's dK and gives its dV.
+    __syncthreads();
+    const int lane = lane_anew(), warp = warp_anew(), my_key = warp % kPairs * kKeys, turn = warp / kPairs;
+    const u32 change_at = memory.q(0) + (my_key * (kD + kDv) + lane * 4) * 4;  // over the ring: dV, dK of 32 keys
+    const u32 dk_change_at = change_at + kKeys * kDv * 4;
+    static_assert(kTile * (kD + kDv) * 4 <= C.stages * C.block_bytes() + C.weight_bytes());
+    if (turn == 0) {
+      give(dv, change_at);
+    } else {
+      give(dk, dk_change_at);
+    }
+    __syncthreads();
+    const TileState t = tile_state_at(state_at);
+    const int own_key = t.first_key + my_key;
+    const auto finish = [&]<bool keys, int kColumns>(auto& sums, u32 at) __attribute__((always_inline)) {
+      take(sums, at);
+      const Rows<T> rows = keys ? rows_to<T>(bp.dk, bp.dk_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d)
+                                : rows_to<T>(bp.dv, bp.dv_steps, t.batch, t.kv_head, t.q.k_row, t.q.s_k, p.d_v);
+      const float factor = keys ? p.scale : 1.0f, factors[2] = {factor, factor};
+      u32 careful = 0;
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        if (kHides && holds_no_number(sums[m])) {
+          careful |= 1u << m;
+        } else {
+          store_rows<T, T, kColumns>(rows, own_key + 16 * m, 0, sums[m], factors, lane);
+        }
+      }
+      if constexpr (kHides) {
+#pragma unroll 1
+        for (int m = 0; m < kM; ++m, careful >>= 1)
+          if (careful % 2 != 0)
+            careful_keys<keys, F, T, T, T, kColumns>(bp, fresh(t.batch), fresh(t.kv_head), own_key + 16 * m, 0,
+                                                     fresh(lane), PackedRows<F>{bp, t.batch});
+      }
+    };
+    if (turn == 0) {
+      finish.template operator()<true, kD>(dk, dk_change_at);
+    } else {
+      finish.template operator()<false, kDv>(dv, change_at);
+    }
+    tile = t.tile + gridDim.x;
+    __syncthreads();  // all are done with the tiles, before the next ones are loaded over them
+  }
+}
+
+}  // namespace heed::kernels
