@@ -232,12 +232,12 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
       R"(constexpr PortableBackwardConfig kConfig{{
     .part = BackwardPart::{}, .type = Element::{}, .input = Element::{}, .output = Element::{}, .d_bias = Element::{},
     .d = {}, .d_v = {}, .warps = {}, .warp_rows = {}, .block = {}, .step = {}, .across = {}, .by_wgmma = {}, .stages = {},
-    .piece = {}, .pass = {}, .row_bytes = {}, .held_v = {},
+    .piece = {}, .pass = {}, .row_bytes = {}, .held_v = {}, .in_turns = {},
     .features = {}}};
 )",
       text(kBackwardParts, c.part), text(kElements, c.type), text(kElements, c.input), text(kElements, c.output),
       text(kElements, c.d_bias), c.d, c.d_v, c.warps, c.warp_rows, c.block, c.step, c.across, c.by_wgmma, c.stages,
-      c.piece, c.pass, c.row_bytes, c.held_v, initializer(c.features));
+      c.piece, c.pass, c.row_bytes, c.held_v, c.in_turns, initializer(c.features));
   if (c.by_wgmma)
     return {fmt::format("hopper_bwd_bias_{}_d{}_{}x{}{}", text(kElements, c.type), c.d, c.tile(), c.block,
                         suffix(c.features)),

@@ -60,6 +60,8 @@ struct PortableBackwardConfig {
   /// `together`: columns of V that a warp has in registers beside all of K, by portable_backward_narrow.cuh; 0: both
   /// operands come from shared memory, by portable_backward_together.cuh.
   int held_v = 0;
+  /// `together`: half of the warps compute dQ of a block while the others compute all else of the one behind it.
+  bool in_turns = false;
   ForwardFeatures features = {};
 
   constexpr bool owns_keys() const {
@@ -100,9 +102,10 @@ struct PortableBackwardConfig {
   /// With three stages a block's P and dS are stored while others read those of the block before.
   constexpr int weight_buffers() const { return stages == 3 ? 2 : 1; }
 
-  /// `together` has P and dS in shared memory, where K is held dS of two blocks. In the others f32 weights change
-  /// owners there, 16-bit ones through the warp's registers.
+  /// `together` has P and dS in shared memory; in turns P and dS of two blocks, where K is held the latter alone. In
+  /// the others f32 weights change owners there, 16-bit ones through the warp's registers.
   constexpr int weight_bytes() const {
+    if (in_turns) return 3 * block * tile() * element_bytes();
     if (is_together()) return weight_buffers() * 2 * block * tile() * element_bytes();
     return type == Element::f32 ? tile() * step * 4 : 0;
   }
@@ -194,6 +197,8 @@ struct PortableBackwardConfig {
       } else if (step % 32 != 0 || tile() % 64 != 0) {
         return "two by four warps share the scores";
       }
+      if (in_turns && (is_narrow() || stages != 2 || !features.only_positions()))
+        return "warps take turns with two stages, and without features";
     } else if (warp_rows != 16 && warp_rows != 32) {
       return "a warp has 16 or 32 rows";
     }
@@ -230,10 +235,11 @@ constexpr bool keys_and_values_together(const BackwardTypes& t, const ForwardFea
 constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, const PortableDevice& device) {
   struct Choice {
     int block, stages;
+    bool in_turns = false;
   };
-  // What is read from shared memory serves more products in larger blocks; with three stages nobody waits twice a
-  // block.
-  constexpr Choice kChoices[] = {{128, 2}, {64, 3}, {64, 2}, {64, 1}, {32, 2}, {32, 1}};
+  // What is read from shared memory serves more products in larger blocks; in turns, or with three stages, nobody waits
+  // twice a block.
+  constexpr Choice kChoices[] = {{128, 2}, {64, 2, true}, {64, 3}, {64, 2}, {64, 1}, {32, 2}, {32, 1}};
   const bool narrow = c.d <= 64 && c.d_v <= 64;
   c.warps = 8;
   c.warp_rows = c.d > 128 || c.d_v > 128 ? 8 : 16;          // 64 or 128 keys
@@ -245,8 +251,11 @@ constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, const
                                             (c.features.soft_cap || c.features.dropout));
   for (const Choice& choice : kChoices) {
     if (choice.block == 128 && !holds) continue;
+    if (choice.in_turns && (narrow || !c.features.only_positions() || (device.takes_more_registers() && widest)))
+      continue;
     c.block = c.step = choice.block;
     c.stages = choice.stages;
+    c.in_turns = choice.in_turns;
     c.held_v = !holds || c.stages != 2 ? 0 : full ? 16 : 32;
     if (c.is_narrow()) c.step = 16;
     if (c.block == 64 && !narrow && many) c.step = 32;

@@ -113,6 +113,68 @@ HEED_DEVICE void store_weights(u32 to, const float (&weights)[kM][kR], int row, 
     }
 }
 
+/// The fragments of 16 columns of A and B, for products of [16 * kM, kN].
+template <int kM, int kN>
+struct RowFragments {
+  u32 a[kM][4], b[kN / 16][4];
+
+  template <int kColumns>
+  __device__ __forceinline__ void load(u32 a_first, u32 b_first, int step) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) load_matrices(a[m], moved<kColumns / 8>(a_first, 16 * m, 2 * step));
+#pragma unroll
+    for (int n = 0; n < kN / 16; ++n) load_matrices(b[n], moved<kColumns / 8>(b_first, 16 * n, 2 * step));
+  }
+};
+
+/// Part of multiply_ahead: of the first step the fragments are `now`, behind the last one those of the next product's
+/// first. The addresses are a lane's.
+template <class T, int kColumns, int kNextColumns, int kM, int kN>
+HEED_DEVICE void multiply_and_load_next(float (&s)[kM][kN / 2], RowFragments<kM, kN>& now, u32 a_first, u32 b_first,
+                                        u32 next_a_first, u32 next_b_first) {
+  constexpr int kGroup = kColumns % 64 == 0 ? 4 : 2;  // steps after which the order of chunks repeats
+  const auto steps = [&]<bool last>() __attribute__((always_inline)) {
+#pragma unroll
+    for (int step = 0; step < kGroup; ++step) {
+      RowFragments<kM, kN> next;
+      if (!last || step < kGroup - 1) {
+        next.template load<kColumns>(a_first, b_first, step + 1);
+      } else if constexpr (kNextColumns > 0) {
+        next.template load<kNextColumns>(next_a_first, next_b_first, 0);
+      }
+#pragma unroll
+      for (int n = 0; n < kN / 16; ++n)
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          multiply_add<T>(s[m] + 8 * n, now.a[m], now.b[n][0], now.b[n][1]);
+          multiply_add<T>(s[m] + 8 * n + 4, now.a[m], now.b[n][2], now.b[n][3]);
+        }
+      if (!last || step < kGroup - 1 || kNextColumns > 0) now = next;
+    }
+  };
+#pragma unroll 1
+  for (int group = 0; group < kColumns / 16 / kGroup - 1; ++group) {
+    steps.template operator()<false>();
+    a_first += kGroup * 32, b_first += kGroup * 32;
+  }
+  steps.template operator()<true>();
+}
+
+/// s += Q K^T and dp += dO V^T as multiply_rows, with the fragments of each step loaded before the products of the one
+/// before it.
+template <class T, int kD, int kDv, int kM, int kR>
+HEED_DEVICE void multiply_ahead(float (&s)[kM][kR], float (&dp)[kM][kR], u32 q_at, u32 k_at, u32 do_at, u32 v_at,
+                                u32 lane_index) {
+  constexpr int kN = 2 * kR;
+  const u32 lane = fresh(lane_index) % 32;
+  const u32 q_first = matrices_down<kD / 8>(q_at, lane), k_first = matrices_across<kD / 8>(k_at, lane),
+            do_first = matrices_down<kDv / 8>(do_at, lane), v_first = matrices_across<kDv / 8>(v_at, lane);
+  RowFragments<kM, kN> fragments;
+  fragments.template load<kD>(q_first, k_first, 0);
+  multiply_and_load_next<T, kD, kDv>(s, fragments, q_first, k_first, do_first, v_first);
+  multiply_and_load_next<T, kDv, 0>(dp, fragments, do_first, v_first, 0, 0);
+}
+
 /// s [16 * kM, 16] += A B^T for fragments of A, of which some are held, and 16 rows of B. a_first: matrices_down,
 /// b_first: matrices_across.
 template <class T, int kColumns, int kM, int kHeld>
@@ -156,12 +218,12 @@ HEED_DEVICE u32 columns_first(u32 x_at, int warp_column, u32 lane_index) {
 }
 
 /// sums [16 * kM, kR / 8 times 16 columns] += W X [kDepth, kColumns], both in shared memory. Warps take turns with the
-/// columns, sixteen at a time: every kWarps-th sixteen are this one's.
-template <class T, Stored kStored, int kTile, int kColumns, int kDepth, int kWarps, int kM, int kR>
+/// columns, sixteen at a time: every kWarps-th sixteen are this one's. kWideSteps: loaded together of the widest dQ.
+template <class T, Stored kStored, int kTile, int kColumns, int kDepth, int kWarps, int kWideSteps = 1, int kM, int kR>
 HEED_DEVICE void add_stored_product(float (&sums)[kM][kR], u32 weights_first, u32 x_first) {
   static_assert(kR / 8 * kWarps * 16 == kColumns && kM <= 2);
   // dQ beside the widest dK and dV: more would be loaded ahead than registers hold.
-  constexpr int kUnroll = kStored == Stored::by_row && kColumns > 192 ? 1 : kDepth / 16;
+  constexpr int kUnroll = kStored == Stored::by_row && kColumns > 192 ? kWideSteps : kDepth / 16;
 #pragma unroll kUnroll
   for (int step = 0; step < kDepth / 16; ++step) {
     u32 a[kM][4];

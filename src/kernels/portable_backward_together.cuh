@@ -7,6 +7,8 @@
 //   S, dP  [step, tile]     2 x 4 warps, a step of the block's rows at a time
 //   dV, dK [tile, d_v or d] C.key_warps() of 32 keys x C.column_warps(), in registers from the first block to the last
 //   dQ     [block, d]       C.row_warps() x C.dq_column_warps(), added to the sum in memory (dq_sum)
+// C.in_turns: S and dP by those warps that have dV and dK of their keys, who need not wait for the others; half of the
+// warps are at dQ while the others are at the block behind it. P is theirs alone, dS of two blocks is there.
 // Tiles of keys add to that sum in any order: the last bits of dQ differ from run to run.
 #pragma once
 
@@ -158,7 +160,7 @@ HEED_DEVICE void add_dq(const BackwardParams& bp, const TileState& t, const Head
   const int rows = t.q.s_q - row;
   float dq[kDqM][kD / kDqColumnWarps / 2];
   clear(dq);
-  add_stored_product<T, kStored, kStoredColumns, kD, C.tile(), kDqColumnWarps>(
+  add_stored_product<T, kStored, kStoredColumns, kD, C.tile(), kDqColumnWarps, C.in_turns ? 2 : 1>(
       dq, stored_first<kStored, kStoredColumns>(ds_at, dq_row, lane), columns_first<kD>(memory.k, column, lane));
   float* const to = static_cast<float*>(bp.dq_sum) + place * kD + column * kSumTile;
 #pragma unroll
@@ -197,6 +199,10 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
   const u32 thread = threadIdx.x;
   const int lane = thread % 32, warp = __shfl_sync(0xffffffffu, thread / 32, 0);
 
+  // In turns no register is left to keep them in.
+  const auto my_thread = [&] { return C.in_turns ? thread_anew() : thread; };
+  const auto my_lane = [&] { return C.in_turns ? int(thread_anew() % 32) : lane; };
+
   i64 tile = blockIdx.x;
 #pragma unroll 1
   while (tile < i64(p.row_tiles) * (p.heads / p.group) * p.batch) {
@@ -216,8 +222,10 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
       load_next(0);
       if (kStages == 3 && count > 1) load_next(1);
       close_copies();
-      wait_copies<0>();
-      __syncthreads();
+      if constexpr (!C.in_turns) {
+        wait_copies<0>();
+        __syncthreads();
+      }
     }
 
     float dk[2][kD / kColumnWarps / 2], dv[2][kDv / kColumnWarps / 2];  // [32 keys, columns of the warp]
@@ -225,35 +233,25 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
     clear(dv);
     const DropKey drop_words = F.dropout ? drop_key(p) : DropKey{};
 
-    int slot = 0;
+    // P and dS of [16 * kM, kN], from row first_within of the block and from score_key of the tile on; then of the rows
+    // a step behind.
+    const auto weigh = [&](const HeadRows& rows, int slot, int first_within, int score_key, u32 p_at, u32 ds_at)
+        __attribute__((always_inline)) {
 #pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      const u32 q_at = memory.q(slot), do_at = memory.d_o(slot);
-      const u32 p_at = memory.weights() + (C.weight_buffers() == 2 ? i % 2 * (2 * kWeightBytes) : 0),
-                ds_at = p_at + kWeightBytes;
-      // Two stages: block i has come, and all are done with block i - 1, its P and dS.
-      if constexpr (kStages == 2) {
-        if (i + 1 < count) load_next(slot ^ 1);
-        close_copies();
-      }
-
-      const int my_warp = int(fresh(warp)), score_key = my_warp % 4 * kN;
-      const WarpsPart part = [&] {
-        const TileState t = tile_state_at(state_at);
-        const int sum_key = my_warp / kColumnWarps * 32, dq_row = here.row + first_dq_row<C>(my_warp);
-        return WarpsPart{sees<F>(t, here.row, kBlock, sum_key, 32), sees<F>(t, dq_row, kDqRows, 0, kTile)};
-      }();
-#pragma unroll 1
-      for (int within = my_warp / 4 * (16 * kM); within < kBlock; within += kStep) {
+      for (int within = first_within; within < kBlock; within += kStep) {
         float s[kM][kN / 2], dp[kM][kN / 2];  // products, then P and dS
         clear(s);
         clear(dp);
-        const PairsSeen seen = pairs_seen<F>(tile_state_at(state_at), here.row + within, 16 * kM, score_key, kN);
+        const PairsSeen seen = pairs_seen<F>(tile_state_at(state_at), rows.row + within, 16 * kM, score_key, kN);
         if (seen != PairsSeen::none) {
-          multiply_rows<T, kD, kN, kM, kUnroll>(s, q_at + within * kD * kBytes, memory.k + score_key * kD * kBytes, p.d,
-                                                lane);
-          multiply_rows<T, kDv, kN, kM, kUnroll>(dp, do_at + within * kDv * kBytes,
-                                                 memory.v() + score_key * kDv * kBytes, p.d_v, lane);
+          const u32 my_q = memory.q(slot) + within * kD * kBytes, my_k = memory.k + score_key * kD * kBytes,
+                    my_do = memory.d_o(slot) + within * kDv * kBytes, my_v = memory.v() + score_key * kDv * kBytes;
+          if constexpr (C.in_turns) {
+            multiply_ahead<T, kD, kDv>(s, dp, my_q, my_k, my_do, my_v, my_lane());
+          } else {
+            multiply_rows<T, kD, kN, kM, kUnroll>(s, my_q, my_k, p.d, my_lane());
+            multiply_rows<T, kDv, kN, kM, kUnroll>(dp, my_do, my_v, p.d_v, my_lane());
+          }
           // `edge`: some pair is hidden. A constant, so that where none is nobody asks again, nor for the tile.
           const auto differentiate_all = [&]<bool edge>() __attribute__((always_inline)) {
             TileState t;
@@ -264,20 +262,20 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
               t.batch = t.first_key = 0;
             }
             const Sequence& q = t.q;
-            const int head = here.head, row = here.row + within, key = t.first_key + score_key;
+            const int head = rows.head, row = rows.row + within, key = t.first_key + score_key;
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
-              const int my_row = int(fresh(row + 16 * m + lane / 4));
-              RowFeatures<F, T> rows[2];
+              const int my_row = int(fresh(row + 16 * m + my_lane() / 4));
+              RowFeatures<F, T> two_rows[2];
               if (F.changes_scores() || F.bit_masks() || edge) {
-                rows[0].set(p, q, t.batch, head, my_row);
-                rows[1].set(p, q, t.batch, head, my_row + 8);
+                two_rows[0].set(p, q, t.batch, head, my_row);
+                two_rows[1].set(p, q, t.batch, head, my_row + 8);
               }
               RowStates states;
 #pragma unroll
               for (int half = 0; half < 2; ++half) {
                 float lse[1], dot[1];
-                const u32 at = memory.stats(slot) + (within + 16 * m + 8 * half + lane / 4) * 4;
+                const u32 at = memory.stats(slot) + (within + 16 * m + 8 * half + my_lane() / 4) * 4;
                 load_shared(lse, at);
                 load_shared(dot, at + kBlock * 4);
                 states.lse[half] = my_row + 8 * half < q.s_q ? lse[0] : HEED_INFINITY;
@@ -292,7 +290,8 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
                                    edge,
                                    u32(t.batch) * p.heads + head,
                                    {fresh(drop_words.k0), fresh(drop_words.k1), drop_words.offset}};
-                differentiate<C.part, F, T>(p, rows, states, at, eighth(s[m], n), eighth(dp[m], n), no_sums, lane);
+                differentiate<C.part, F, T>(p, two_rows, states, at, eighth(s[m], n), eighth(dp[m], n), no_sums,
+                                            my_lane());
               }
             }
           };
@@ -302,42 +301,108 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
             differentiate_all.template operator()<false>();
           }
         }
-        store_weights<T, kTile>(p_at, s, within, score_key, lane);
-        store_weights<T, kTile>(ds_at, dp, within, score_key, lane);
+        store_weights<T, kTile>(p_at, s, within, score_key, my_lane());
+        store_weights<T, kTile>(ds_at, dp, within, score_key, my_lane());
       }
-      // Three stages: so block i + 1 has come, and nobody reads block i - 1, nor its P and dS, any more.
-      if constexpr (kStages == 3) wait_copies<0>();
-      __syncthreads();
-      if constexpr (kStages == 3) {
-        if (i + 2 < count) load_next(slot == 0 ? 2 : slot - 1);
-        close_copies();
-      }
-
-      // dQ first: its adds leave while dV and dK are multiplied.
-      if (part.dq) add_dq<C, Stored::by_row>(bp, tile_state_at(state_at), here, memory, ds_at, int(fresh(warp)), lane);
-
+    };
+    const auto add_to_keys = [&](int slot, u32 p_at, u32 ds_at) __attribute__((always_inline)) {
       const int sum_warp = int(fresh(warp)), sum_key = sum_warp / kColumnWarps * 32;
-      if (part.sums) {
-        const int sum_column = sum_warp % kColumnWarps;
-        add_stored_product<T, Stored::by_depth, kTile, kDv, kBlock, kColumnWarps>(
-            dv, stored_first<Stored::by_depth, kTile>(p_at, sum_key, lane),
-            columns_first<kDv>(do_at, sum_column, lane));
-        add_stored_product<T, Stored::by_depth, kTile, kD, kBlock, kColumnWarps>(
-            dk, stored_first<Stored::by_depth, kTile>(ds_at, sum_key, lane), columns_first<kD>(q_at, sum_column, lane));
-      }
-      here.go_on(tile_state_at(state_at), kBlock);
-      if constexpr (kStages == 3) {
-        slot = slot == 2 ? 0 : slot + 1;
-      } else {
-        if constexpr (kStages == 1) {
-          __syncthreads();  // all are done with the block
-          if (i + 1 < count) load_next(0);
-          close_copies();
-        } else {
-          slot ^= 1;
-        }
-        wait_copies<0>();
+      const int sum_column = sum_warp % kColumnWarps;
+      add_stored_product<T, Stored::by_depth, kTile, kDv, kBlock, kColumnWarps>(
+          dv, stored_first<Stored::by_depth, kTile>(p_at, sum_key, my_lane()),
+          columns_first<kDv>(memory.d_o(slot), sum_column, my_lane()));
+      add_stored_product<T, Stored::by_depth, kTile, kD, kBlock, kColumnWarps>(
+          dk, stored_first<Stored::by_depth, kTile>(ds_at, sum_key, my_lane()),
+          columns_first<kD>(memory.q(slot), sum_column, my_lane()));
+    };
+
+    if constexpr (C.in_turns) {
+      // Between two barriers come dQ of block i and all else of block i + 1: for half of the warps the one first, for
+      // half the other, so that the two warps of a scheduler are never both at exponentials.
+      int slot = 0;  // of block i + 1
+#pragma unroll 1
+      for (int i = -1; i < count; ++i) {
+        wait_copies<0>();  // so block i + 1 has come, dS of block i is there, and nobody reads its Q and dO any more
         __syncthreads();
+        if (i + 2 < count) {
+          const TileState t = tile_state_at(state_at);
+          HeadRows rows = here;
+          rows.go_on(t, kBlock);
+          if (i >= 0) rows.go_on(t, kBlock);
+          load_rows<C>(bp, t, rows, memory, slot ^ 1, my_thread());
+        }
+        close_copies();
+        const auto ds_of = [&](int slot) { return memory.weights() + (slot + 1) * kWeightBytes; };
+#pragma unroll 1
+        for (int half = 0; half < 2; ++half) {
+          const int my_warp = int(fresh(warp));
+          if ((my_warp < 4) == (half == 0)) {
+            if (i < 0) continue;
+            const TileState t = tile_state_at(state_at);
+            if (sees<F>(t, here.row + first_dq_row<C>(my_warp), kDqRows, 0, kTile))
+              add_dq<C, Stored::by_row>(bp, t, here, memory, ds_of(slot ^ 1), my_warp, my_lane());
+          } else {
+            if (i + 1 == count) continue;
+            HeadRows rows = here;
+            if (i >= 0) rows.go_on(tile_state_at(state_at), kBlock);
+            // Warps that share 32 keys have scores of them alone: half of the rows each, and all or half of the keys.
+            const int owner = my_warp / kColumnWarps;
+            const int score_key = 32 * owner + my_warp / 2 % (kColumnWarps / 2) * kN;
+            weigh(rows, slot, my_warp % 2 * (16 * kM), score_key, memory.weights(), ds_of(slot));
+            barrier_sync(1 + int(fresh(warp)) / kColumnWarps, 32 * kColumnWarps);
+            if (sees<F>(tile_state_at(state_at), rows.row, kBlock, int(fresh(warp)) / kColumnWarps * 32, 32))
+              add_to_keys(slot, memory.weights(), ds_of(slot));
+          }
+        }
+        if (i >= 0) here.go_on(tile_state_at(state_at), kBlock);
+        slot ^= 1;
+      }
+    } else {
+      int slot = 0;
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        const u32 p_at = memory.weights() + (C.weight_buffers() == 2 ? i % 2 * (2 * kWeightBytes) : 0),
+                  ds_at = p_at + kWeightBytes;
+        // Two stages: block i has come, and all are done with block i - 1, its P and dS.
+        if constexpr (kStages == 2) {
+          if (i + 1 < count) load_next(slot ^ 1);
+          close_copies();
+        }
+
+        const int my_warp = int(fresh(warp)), score_key = my_warp % 4 * kN;
+        const WarpsPart part = [&] {
+          const TileState t = tile_state_at(state_at);
+          const int sum_key = my_warp / kColumnWarps * 32, dq_row = here.row + first_dq_row<C>(my_warp);
+          return WarpsPart{sees<F>(t, here.row, kBlock, sum_key, 32), sees<F>(t, dq_row, kDqRows, 0, kTile)};
+        }();
+        weigh(here, slot, my_warp / 4 * (16 * kM), score_key, p_at, ds_at);
+        // Three stages: so block i + 1 has come, and nobody reads block i - 1, nor its P and dS, any more.
+        if constexpr (kStages == 3) wait_copies<0>();
+        __syncthreads();
+        if constexpr (kStages == 3) {
+          if (i + 2 < count) load_next(slot == 0 ? 2 : slot - 1);
+          close_copies();
+        }
+
+        // dQ first: its adds leave while dV and dK are multiplied.
+        if (part.dq)
+          add_dq<C, Stored::by_row>(bp, tile_state_at(state_at), here, memory, ds_at, int(fresh(warp)), lane);
+
+        if (part.sums) add_to_keys(slot, p_at, ds_at);
+        here.go_on(tile_state_at(state_at), kBlock);
+        if constexpr (kStages == 3) {
+          slot = slot == 2 ? 0 : slot + 1;
+        } else {
+          if constexpr (kStages == 1) {
+            __syncthreads();  // all are done with the block
+            if (i + 1 < count) load_next(0);
+            close_copies();
+          } else {
+            slot ^= 1;
+          }
+          wait_copies<0>();
+          __syncthreads();
+        }
       }
     }
 

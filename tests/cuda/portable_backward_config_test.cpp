@@ -108,7 +108,7 @@ TEST(PortableBackwardConfig, computes_all_gradients_together_where_memory_allows
   EXPECT_EQ(together_config(64, 64, {}, kAmpere).block, 128);
   EXPECT_EQ(together_config(64, 64, {.mask = MaskShape::window, .own_lengths = true}, kAmpere).block, 128);
   EXPECT_EQ(together_config(64, 64, {.alibi = true}, kAmpere).block, 64);
-  EXPECT_EQ(together_config(128, 128, {}, kHopper).stages, 3);
+  EXPECT_EQ(together_config(128, 128, {.alibi = true}, kHopper).stages, 3);
   EXPECT_EQ(together_config(128, 128, {}, kAmpere).stages, 2);
   EXPECT_EQ(together_config(128, 128, {}, kAda).block, 32);
   EXPECT_EQ(together_config(256, 256, {}, kHopper).tile(), 64);
@@ -130,10 +130,12 @@ TEST(PortableBackwardConfig, has_fewer_products_at_a_time_where_the_compiler_tak
   EXPECT_EQ(step_of_owners(128, capped, kHopper), 32);
   EXPECT_EQ(step_of_owners(128, capped, kBlackwell), 16);
   EXPECT_EQ(step_of_owners(128, {}, kBlackwell), 32);
-  // All else is alike where memory is.
+  // All else is alike where memory is, but for the fullest that warps take turns with.
   for (const int d : {64, 96, 128, 192, 256})
     for (const ForwardFeatures& f : some_features()) {
       PortableBackwardConfig here = together_config(d, d, f, kHopper), there = together_config(d, d, f, kBlackwell);
+      EXPECT_FALSE(there.in_turns && !here.in_turns) << d;
+      if (here.in_turns && !there.in_turns) continue;
       here.step = there.step;
       EXPECT_EQ(here, there) << d;
     }
@@ -166,6 +168,24 @@ TEST(PortableBackwardConfig, holds_keys_and_values_of_narrow_heads_where_registe
   EXPECT_STREQ(c.impossible(), "a warp holds steps of 16 columns of V");
   c.held_v = 32, c.step = 32;
   EXPECT_STREQ(c.impossible(), "two warps take turns with the queries of 32 keys, whose sums they hold");
+}
+
+TEST(PortableBackwardConfig, lets_warps_take_turns_where_memory_and_registers_allow) {
+  const auto in_turns = [](int d, const PortableDevice& device, const ForwardFeatures& features = {}) {
+    return together_config(d, d, features, device).in_turns;
+  };
+  for (const int d : {96, 128, 192, 256}) {
+    EXPECT_TRUE(in_turns(d, kHopper)) << d;
+    EXPECT_TRUE(in_turns(d, kHopper, {.mask = MaskShape::window, .own_lengths = true})) << d;
+    EXPECT_FALSE(in_turns(d, kHopper, {.dropout = true})) << d;
+    EXPECT_EQ(in_turns(d, kBlackwell), d != 128) << d;
+    EXPECT_EQ(in_turns(d, kAmpere), d == 96) << d;
+    EXPECT_FALSE(in_turns(d, kAda)) << d;
+  }
+  EXPECT_FALSE(in_turns(64, kHopper));
+  PortableBackwardConfig c = together_config(128, 128, {}, kHopper);
+  c.stages = 1;
+  EXPECT_STREQ(c.impossible(), "warps take turns with two stages, and without features");
 }
 
 TEST(PortableBackwardConfig, says_which_limit_it_breaks) {

@@ -82,6 +82,46 @@ TEST(EmulatedPortableBackward, has_the_right_gradients_with_keys_held_and_length
   expect_matches_oracle_by_owners_of_32_keys<Element::bf16, 64, kFeatures>(c, kHopper);
 }
 
+template <Element type, int d, ForwardFeatures F>
+void expect_matches_oracle_by_warps_in_turns(const Case& c) {
+  constexpr PortableBackwardConfig kTogether = config(BackwardPart::together, type, d, F);
+  static_assert(kTogether.in_turns);
+  expect_matches_oracle<rows_and_sum(type, d, F), kTogether, config(BackwardPart::gather, type, d, F)>(c);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_by_warps_in_turns) {
+  expect_matches_oracle_by_warps_in_turns<Element::f16, 128, ForwardFeatures{}>(small(f16, 128, Mask::none()));
+  expect_matches_oracle_by_warps_in_turns<Element::f16, 192, ForwardFeatures{}>(small(f16, 192, Mask::none()));
+  Case c = small(bf16, 96, Mask::causal());
+  c.s_q = {330}, c.h = 1;
+  expect_matches_oracle_by_warps_in_turns<Element::bf16, 96, ForwardFeatures{.mask = MaskShape::right}>(c);
+  c = small(bf16, 256, Mask::causal());
+  c.s_q = {200}, c.h = 1;
+  expect_matches_oracle_by_warps_in_turns<Element::bf16, 256, ForwardFeatures{.mask = MaskShape::right}>(c);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_by_warps_in_turns_under_a_window_with_a_sink) {
+  Case c = small(f16, 128, Mask::window(40, 10, 5));
+  c.s_q = {200}, c.s_k = {260}, c.h = 1;
+  expect_matches_oracle_by_warps_in_turns<Element::f16, 128, ForwardFeatures{.mask = MaskShape::window}>(c);
+}
+
+TEST(EmulatedPortableBackward, has_the_right_gradients_by_warps_in_turns_and_lengths_of_each_batch_entry) {
+  constexpr ForwardFeatures kFeatures{.mask = MaskShape::right, .own_lengths = true};
+  Case c = small(bf16, 256, Mask::causal());
+  c.b = 3, c.h = 1, c.s_q = {90, 40, 5}, c.s_k = {90, 70, 20};
+  c.mode = Mode::group;
+  expect_matches_oracle_by_warps_in_turns<Element::bf16, 256, kFeatures>(c);
+}
+
+TEST(EmulatedPortableBackward, brings_what_is_no_number_to_those_who_see_it_by_warps_in_turns) {
+  for (const std::uint64_t seed : {5, 7, 10, 9}) {  // in Q, K, V and dO
+    Case c = small(bf16, 192, Mask::causal());
+    c.h = 1, c.s_q = {70}, c.s_k = {70}, c.distribution = verify::Distribution::one_nan, c.seed = seed;
+    expect_matches_oracle_by_warps_in_turns<Element::bf16, 192, ForwardFeatures{.mask = MaskShape::right}>(c);
+  }
+}
+
 // GPUs with little memory have blocks of 64 rows and less of V in registers.
 TEST(EmulatedPortableBackward, has_the_right_gradients_with_keys_held_in_little_memory) {
   constexpr PortableDevice kAda{89, 99 * 1024};
