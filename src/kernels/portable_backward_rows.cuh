@@ -24,17 +24,25 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
     const int head = int(pair % p.heads), batch = int(pair / p.heads);
     const Sequence q = lengths_of<F>(p, batch);
     const int first_row = int(tile % p.row_tiles) * C.tile(), row = first_row + int(threadIdx.x / kLanes);
+    const bool inside = row < q.s_q, tells = inside && lane == 0;
+    const i64 physical = i64(q.q_row) + row;
+    // What is used last comes first: behind the sum it would be waited for a second time.
+    float lse = 0.0f, d_lse = 0.0f;
+    if (tells) {
+      lse = p.lse[batch * p.lse_steps.batch + head * p.lse_steps.head + physical * p.lse_steps.row];
+      if (bp.d_lse)
+        d_lse = bp.d_lse[batch * bp.d_lse_steps.batch + head * bp.d_lse_steps.head + physical * bp.d_lse_steps.row];
+    }
     if constexpr (C.d > 0) {
       // Its tiles are of 16 rows, the last one of a sequence, too.
       const int end = first_row + C.tile() < q.s_q ? first_row + C.tile() : (q.s_q + 15) / 16 * 16;
       float4* const sum = static_cast<float4*>(bp.dq_sum) +
                           (head * bp.row_space + row_start(p, q, batch) + first_row) * (C.d / 4);
       if (first_row < q.s_q)
+#pragma unroll 1
         for (int i = threadIdx.x; i < (end - first_row) * (C.d / 4); i += C.threads())
           sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
-    const bool inside = row < q.s_q;
-    const i64 physical = i64(q.q_row) + row;
     const Raw* const o =
         static_cast<const Raw*>(p.o) + batch * p.o_steps.batch + head * p.o_steps.head + physical * p.o_steps.row;
     const Raw* const d_o = static_cast<const Raw*>(bp.d_o) + batch * bp.d_o_steps.batch + head * bp.d_o_steps.head +
@@ -58,6 +66,7 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
             }
           }
         }
+#pragma unroll 1
         for (; column < p.d_v; ++column)
           dot = __fmaf_rn(to_float<Output>(o[column]), to_float<Output>(d_o[column]), dot);
       } else {
@@ -69,11 +78,9 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
     }
 #pragma unroll
     for (int over = kLanes / 2; over > 0; over /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, over);
-    if (!inside || lane != 0) continue;
+    if (!tells) continue;
 
-    const float lse = p.lse[batch * p.lse_steps.batch + head * p.lse_steps.head + physical * p.lse_steps.row];
-    if (bp.d_lse)
-      dot -= bp.d_lse[batch * bp.d_lse_steps.batch + head * bp.d_lse_steps.head + physical * bp.d_lse_steps.row];
+    if (bp.d_lse) dot -= d_lse;
     const bool sees_none = lse == -HEED_INFINITY;
     const i64 place = head * bp.row_space + row_start(p, q, batch) + row;
     bp.row_lse[place] = sees_none ? HEED_INFINITY : lse * kLog2e;
