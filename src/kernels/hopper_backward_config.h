@@ -76,6 +76,7 @@ struct HopperBackwardConfig {
     const int bytes = 3 * k_bytes() + kStages * (2 * q_bytes() + ds_bytes()) + tile_q * d * 4 + kOthers;
     return !bias_copied() && bytes <= 227 * 1024 ? 2 : 1;
   }
+  static constexpr bool swaps_k_and_v() { return false; }  ///< as below
   constexpr int v_at() const { return k_stages() * k_bytes(); }
   constexpr int q_at() const { return v_at() + k_bytes(); }
   constexpr int o_at() const { return q_at() + kStages * q_bytes(); }
@@ -155,7 +156,7 @@ struct HopperWideBackwardConfig {
   static constexpr bool v_with_o() { return false; }                 ///< as above; who copies has no registers for it
   static constexpr bool ordered = false;                             ///< as above
   static constexpr bool last_tile_first() { return false; }          ///< as above
-  static constexpr bool zeroes_ahead() { return false; }             ///< as above
+  constexpr bool zeroes_ahead() const { return !owned_dq && !features.own_lengths; }  ///< as above
 
   constexpr int threads() const { return 384; }
   constexpr int copy_registers() const { return features.own_lengths ? 40 : 24; }
@@ -176,8 +177,11 @@ struct HopperWideBackwardConfig {
   // Shared memory, from its beginning.
   constexpr int q_bytes() const { return panels() * kPanel; }
   constexpr int k_bytes() const { return q_bytes(); }
-  static constexpr int k_stages() { return 1; }
-  constexpr int v_at() const { return q_bytes(); }
+  /// A tile's V lies where the next one's K will be, which is needed first and comes as soon as nobody multiplies that
+  /// V any more; the next V comes where this tile's K was.
+  static constexpr bool swaps_k_and_v() { return true; }
+  static constexpr int k_stages() { return 2; }
+  static constexpr int v_at() { return 0; }  ///< nowhere of its own
   constexpr int q_at() const { return 2 * q_bytes(); }
   constexpr int o_at() const { return q_at() + q_stages() * q_bytes(); }
   constexpr int p_at() const { return o_at() + o_stages() * q_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]
@@ -187,9 +191,11 @@ struct HopperWideBackwardConfig {
   constexpr int lse_at() const { return dq_at() + 8 * 512 * dq_chunks(); }
   constexpr int dot_at() const { return lse_at() + q_stages() * tile_q * 4; }
   constexpr int barriers_at() const { return dot_at() + o_stages() * tile_q * 4; }
-  constexpr int barriers() const { return 14 + 2 * q_stages() + 2 * o_stages(); }
+  constexpr int barriers() const { return 16 + 2 * q_stages() + 2 * o_stages(); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
-  constexpr int shared_bytes() const { return work_at() + work_slots(k_stages()) * 64; }
+  constexpr int zeros_at() const { return work_at() + work_slots(k_stages()) * 64; }
+  constexpr int zero_bytes() const { return zeroes_ahead() ? 1024 : 0; }  ///< as above
+  constexpr int shared_bytes() const { return zeros_at() + zero_bytes(); }
 
   constexpr HopperQueriesConfig queries() const { return {type, d, features}; }
 

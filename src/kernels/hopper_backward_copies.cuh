@@ -17,8 +17,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
                                 volatile KeyTile* works, u32 base) {
   const u64 once = drop_from_l2(), keep = keep_in_l2();
   const i64 blocks_of_head = p.row_space / C.tile_q;
-  Ring<C.q_stages()> q;
-  Ring<C.o_stages()> o;
+  u32 block_count = 0;  // of all tiles
   KeyTileSearch<C> search;
   // Where a tile waits for those before it, who draws one runs, and so do the thread blocks that have these, however few of
   // all have begun. Elsewhere the first ones need no counter.
@@ -37,6 +36,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
         tma_load(to + i * panel, map, barrier, i * 64, row, head * steps.head, work.batch * steps.batch, policy);
     };
     auto load_q = [&](int block, int head) __attribute__((always_inline)) {
+      const RingTurn<C.q_stages()> q(block_count);
       mbarrier_wait(bar.q_empty + 8 * q.stage, q.phase ^ 1);
       const u32 barrier = bar.q_full + 8 * q.stage;
       mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4);
@@ -44,12 +44,22 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
            C.tile_q * 128, keep);
       bulk_load(base + C.lse_at() + q.stage * (C.tile_q * 4),
                 p.row_lse + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
-      q.next();
     };
     auto load_v = [&](u32 barrier) __attribute__((always_inline)) {
-      load(base + C.v_at(), &map_v, barrier, work.k_row + work.tile * C.kTileK, key_head, p.v_map, C.kTileK * 128, once);
+      load(base + turn.v_at(), &map_v, barrier, work.k_row + work.tile * C.kTileK, key_head, p.v_map, C.kTileK * 128, once);
+    };
+    auto load_v_alone = [&]() __attribute__((always_inline)) {
+      if constexpr (C.swaps_k_and_v()) {
+        const TileTurn<C> before(tile_count - 1);
+        mbarrier_wait(bar.k_empty + 8 * before.stage, before.phase);
+      } else {
+        mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
+      }
+      mbarrier_arrive_expect(bar.v_full, C.k_bytes());
+      load_v(bar.v_full);
     };
     auto load_o = [&](int block, int head, bool with_v) __attribute__((always_inline)) {
+      const RingTurn<C.o_stages()> o(block_count);
       mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
       if (with_v) mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
       const u32 barrier = bar.o_full + 8 * o.stage;
@@ -59,7 +69,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
            C.tile_q * 128, keep);
       bulk_load(base + C.dot_at() + o.stage * (C.tile_q * 4),
                 p.row_dot + (head * blocks_of_head + work.row_block + block) * C.tile_q, C.tile_q * 4, barrier);
-      o.next();
+      ++block_count;
     };
     u32 ticket = 0;
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.forward.group);
@@ -72,7 +82,11 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     };
     auto begin_tile = [&]() __attribute__((always_inline)) {
       const u32 full = bar.k_full + 8 * turn.stage;
-      mbarrier_wait(bar.k_empty + 8 * turn.stage, turn.phase ^ 1);
+      if constexpr (C.swaps_k_and_v()) {
+        mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
+      } else {
+        mbarrier_wait(bar.k_empty + 8 * turn.stage, turn.phase ^ 1);
+      }
       works[turn.slot].set(work, done);
       if constexpr (C.bias_copied()) mbarrier_arrive(bar.work_full);
       if (done) {
@@ -80,19 +94,15 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
         return;
       }
       mbarrier_arrive_expect(full, C.k_bytes());
-      load(base + turn.stage * C.k_bytes(), &map_k, full, work.k_row + work.tile * C.kTileK, key_head, p.k_map,
-           C.kTileK * 128, once);
+      load(base + turn.k_at(), &map_k, full, work.k_row + work.tile * C.kTileK, key_head, p.k_map, C.kTileK * 128, once);
     };
     if constexpr (C.k_stages() > 1) begin_tile();
     if (!done) {
       draw_if(kAlike || left == 1);
       load_q(step.block, step.head);
-      if constexpr (!C.v_with_o()) {
-        mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
-        mbarrier_arrive_expect(bar.v_full, C.k_bytes());
-        load_v(bar.v_full);
-      }
+      if constexpr (!C.v_with_o() && !C.swaps_k_and_v()) load_v_alone();
       load_o(step.block, step.head, C.v_with_o());
+      if constexpr (C.swaps_k_and_v()) load_v_alone();  // its room is the last to become free
     }
     if constexpr (C.k_stages() == 1) begin_tile();  // the last to become free
     if (done) break;

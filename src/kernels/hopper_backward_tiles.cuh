@@ -31,11 +31,14 @@ struct alignas(64) KeyTile {
   }
 };
 
-/// Where a thread block's tile number so-and-so has its K, and what is known of it.
+/// Where a thread block's tile number so-and-so has its K and V, and what is known of it. One before the first has
+/// barriers for which a wait ends at once.
 template <auto C>
 struct TileTurn {
   u32 stage, phase;  ///< of K
   u32 slot;
+  __device__ __forceinline__ u32 k_at() const { return stage * C.k_bytes(); }
+  __device__ __forceinline__ u32 v_at() const { return C.swaps_k_and_v() ? (stage ^ 1) * C.k_bytes() : C.v_at(); }
   __device__ __forceinline__ explicit TileTurn(u32 tile_count)
       : stage(tile_count % C.k_stages()),
         phase(tile_count / C.k_stages() & 1),

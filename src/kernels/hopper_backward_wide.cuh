@@ -28,29 +28,29 @@ struct WideBarriers {
 
   __device__ __forceinline__ explicit WideBarriers(u32 at)
       : k_full(at),
-        k_empty(at + 8),
-        v_full(at + 16),
-        v_empty(at + 24),
-        p_full(at + 32),
-        p_empty(at + 40),
-        ds_full(at + 48),
-        ds_empty(at + 64),
-        dq_empty(at + 80),
-        dq_full(at + 96),
-        q_full(at + 112),
+        k_empty(at + 16),
+        v_full(at + 32),
+        v_empty(at + 40),
+        p_full(at + 48),
+        p_empty(at + 56),
+        ds_full(at + 64),
+        ds_empty(at + 80),
+        dq_empty(at + 96),
+        dq_full(at + 112),
+        q_full(at + 128),
         q_empty(q_full + 8 * C.q_stages()),
         o_full(q_empty + 8 * C.q_stages()),
         o_empty(o_full + 8 * C.o_stages()) {}
 
   __device__ __forceinline__ void init() const {
     constexpr int kWarps = 4;  // of a math warpgroup
-    mbarrier_init(k_full, 1);
-    mbarrier_init(k_empty, 2 * kWarps + C.adders());
     mbarrier_init(v_full, 1);
     mbarrier_init(v_empty, kWarps);
     mbarrier_init(p_full, kWarps);
     mbarrier_init(p_empty, kWarps);
     for (int i = 0; i < 2; ++i) {
+      mbarrier_init(k_full + 8 * i, 1);
+      mbarrier_init(k_empty + 8 * i, 2 * kWarps + C.adders() + (C.zeroes_ahead() ? 1 : 0));
       mbarrier_init(ds_full + 8 * i, kWarps);
       mbarrier_init(ds_empty + 8 * i, 2 * kWarps);
       mbarrier_init(dq_empty + 8 * i, 1);
@@ -79,13 +79,15 @@ HEED_DEVICE void add_wide_dq(const BackwardParams& p, const WideBarriers<C>& bar
   u32 phase = 0;
 #pragma unroll 1
   for (u32 tile_count = 0;; ++tile_count) {
-    mbarrier_wait(bar.k_full, tile_count & 1);
-    const volatile KeyTile& slot = works[tile_count & 1];
-    const int tile = slot.tile, row_block = slot.row_block;
+    const TileTurn<C> turn(tile_count);
+    mbarrier_wait(bar.k_full + 8 * turn.stage, turn.phase);
+    const volatile KeyTile& slot = works[turn.slot];
+    const int tile = slot.tile, row_block = slot.row_block, pair = pair_of(p, slot.batch, slot.head);
     const int steps = (slot.end_block - slot.first_block) * p.forward.group;
     TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
-    mbarrier_arrive(bar.k_empty);
+    mbarrier_arrive(bar.k_empty + 8 * turn.stage);
     if (tile < 0) break;
+    if constexpr (C.zeroes_ahead()) wait_for_zeros(p, pair);
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, step.next()) {
       const i64 at = step.head * blocks_of_head + row_block + step.block;
@@ -116,9 +118,7 @@ struct WideMath {
   Sequence sequence{};
   float sum[C.d / 2];  ///< dV or dK of 64 keys
   float dq[32];        ///< a panel of dQ
-  Ring<C.q_stages()> q;
-  Ring<C.o_stages()> o;
-  Ring<2> ds;          ///< of this block
+  u32 tile_count = 0, block_count = 0;
   u32 dq_phase = 0;
 
   __device__ __forceinline__ WideMath(const BackwardParams& all, const WideBarriers<C>& barriers, volatile KeyTile* slots,
@@ -139,23 +139,30 @@ struct WideMath {
     __syncwarp();
     arrive(barrier);
   }
+  /// Asked for where it is used: through the loop it would take registers.
+  __device__ __forceinline__ TileTurn<C> turn() const { return TileTurn<C>(fresh(tile_count)); }
+  __device__ __forceinline__ RingTurn<C.q_stages()> q() const { return RingTurn<C.q_stages()>(block_count); }
+  __device__ __forceinline__ RingTurn<C.o_stages()> o() const { return RingTurn<C.o_stages()>(block_count); }
+  __device__ __forceinline__ RingTurn<2> ds() const { return RingTurn<2>(block_count); }
+  __device__ __forceinline__ RingTurn<1> weights() const { return RingTurn<1>(block_count); }
   __device__ __forceinline__ u64 operand(u32 at, u32 panel_bytes) const { return swizzled_operand(base + at, panel_bytes); }
   __device__ __forceinline__ u32 of_queries(u32 at) const { return base + at + lane % 4 * 16; }
 
   __device__ __forceinline__ void wait_q(int block) const {
-    mbarrier_wait(bar.q_full + 8 * q.stage, q.phase);
+    mbarrier_wait(bar.q_full + 8 * q().stage, q().phase);
     const int rows = sequence.s_q - block * C.tile_q;
-    if (F.own_lengths && rows < C.tile_q) zero_rows<C>(base + C.q_at() + q.stage * C.q_bytes(), rows, C.tile_q);
+    if (F.own_lengths && rows < C.tile_q) zero_rows<C>(base + C.q_at() + q().stage * C.q_bytes(), rows, C.tile_q);
   }
   __device__ __forceinline__ void wait_o(int block) const {
-    mbarrier_wait(bar.o_full + 8 * o.stage, o.phase);
+    mbarrier_wait(bar.o_full + 8 * o().stage, o().phase);
     const int rows = sequence.s_q - block * C.tile_q;
-    if (F.own_lengths && rows < C.tile_q) zero_rows<C>(base + C.o_at() + o.stage * C.q_bytes(), rows, C.tile_q);
+    if (F.own_lengths && rows < C.tile_q) zero_rows<C>(base + C.o_at() + o().stage * C.q_bytes(), rows, C.tile_q);
   }
 
   /// dQ's panel `panel` of this warpgroup = dS [64 queries x 64 keys] K [64 keys x 64 columns]
   __device__ __forceinline__ void issue_dq(u32 buffer, int panel) {
-    const u64 left = operand(C.ds_at() + buffer * C.kPanel, 16), right = operand((2 * w + panel) * C.kPanel, 16);
+    const u64 left = operand(C.ds_at() + buffer * C.kPanel, 16);
+    const u64 right = operand(turn().k_at() + (2 * w + panel) * C.kPanel, 16);
     wgmma_fence();
     WgmmaMajor<T, 64>::template first<false, true>(dq, left, right);
 #pragma unroll
@@ -176,7 +183,7 @@ struct WideMath {
     if constexpr (C.owned_dq) {
       wgmma_wait<0>(product);
     } else {
-      if (real) mbarrier_wait(bar.ds_full + 8 * before, ds.phase ^ (ds.stage ^ 1));
+      if (real) mbarrier_wait(bar.ds_full + 8 * before, ds().phase ^ (ds().stage ^ 1));
       issue_dq(before, 0);
       wgmma_wait<1>(product);
     }
@@ -185,8 +192,8 @@ struct WideMath {
   template <int kPanels>
   __device__ __forceinline__ void finish_dq() {
     if constexpr (!C.owned_dq) {
-      const u32 last = ds.stage ^ 1;
-      mbarrier_wait(bar.ds_full + 8 * last, ds.phase ^ (ds.stage ^ 1));
+      const u32 last = ds().stage ^ 1;
+      mbarrier_wait(bar.ds_full + 8 * last, ds().phase ^ (ds().stage ^ 1));
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
         issue_dq(last, panel);
@@ -197,9 +204,10 @@ struct WideMath {
     }
   }
 
-  __device__ __forceinline__ bool begin_tile(u32 tile_count, KeyTile& work) {
-    mbarrier_wait(bar.k_full, tile_count & 1);
-    volatile KeyTile& slot = works[tile_count & 1];
+  __device__ __forceinline__ bool begin_tile(KeyTile& work) {
+    const TileTurn<C> here = turn();
+    mbarrier_wait(bar.k_full + 8 * here.stage, here.phase);
+    volatile KeyTile& slot = works[here.slot];
     work.tile = slot.tile;
     if (work.tile < 0) return false;
     work.head = slot.head;
@@ -212,21 +220,21 @@ struct WideMath {
       sequence.s_k = slot.s_k;
     }
     sequence = with_mask<F>(params.forward, sequence);
-    const int keys = sequence.s_k - work.tile * C.kTileK;
-    if (F.own_lengths && keys < C.kTileK) {
-      zero_rows<C>(base, keys, C.kTileK);
-      mbarrier_wait(bar.v_full, tile_count & 1);
-      zero_rows<C>(base + C.v_at(), keys, C.kTileK);
-    }
+    zero_keys_behind(work.tile, here.k_at());
     make_zeros(sum);
     return true;
+  }
+  /// Of a K or V at `at`.
+  __device__ __forceinline__ void zero_keys_behind(int tile, u32 at) const {
+    const int keys = sequence.s_k - tile * C.kTileK;
+    if (F.own_lengths && keys < C.kTileK) zero_rows<C>(base + at, keys, C.kTileK);
   }
 
   /// Writes `sum`: dK (kKeys) or dV of the tile that was begun as this one.
   template <bool kKeys>
-  __device__ __forceinline__ void store(u32 tile_count, const KeyGradient& to) {
+  __device__ __forceinline__ void store(const KeyGradient& to) {
     const u32 my_lane = fresh(lane), my_warp = fresh(warp);  // nothing of this is kept through the loop
-    const volatile KeyTile& slot = works[tile_count & 1];    // written again only after the tile behind the next
+    const volatile KeyTile& slot = works[turn().slot];  // still this tile's
     KeyTile work;
     work.tile = slot.tile;
     work.head = slot.head;
@@ -245,36 +253,34 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math) {
   constexpr ForwardFeatures F = C.features;
   const ForwardParams& p = math.params.forward;
   const WideBarriers<C>& bar = math.bar;
-  const u64 k_rows = math.operand(0, 16), q_rows = math.operand(C.q_at(), 16);
+  const u64 q_rows = math.operand(C.q_at(), 16);
   const u64 o_columns = math.operand(C.o_at(), C.kPanel);
   const u32 p_to = math.base + C.p_at() + math.warp * (C.kPanelChunks * 512) + math.lane * 16;
   const DropKey drop_keys = F.dropout ? drop_key(p) : DropKey{};
   BlockEntries<F, T, C.tile_q> entries;  // nothing: these kernels have no such features
   float s[32];
   u32 weights[16];
-  u32 p_phase = 0;
 
 #pragma unroll 1
-  for (u32 tile_count = 0;; ++tile_count) {
+  for (;; ++math.tile_count) {
     KeyTile work;
-    if (!math.begin_tile(tile_count, work)) break;
+    if (!math.begin_tile(work)) break;
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
     // The dQ of a block is multiplied during the next one: the first time it is a product of stale memory, and ignored.
     bool real = false;
 #pragma unroll 1
     for (int left = steps; left > 0; --left) {
-      const u32 before = math.ds.stage ^ 1;
+      const u32 before = math.ds().stage ^ 1;
       math.wait_q(step.block);
       wgmma_fence();
-      multiply_scores<C, T>(s, k_rows, q_rows + math.q.stage * (C.q_bytes() / 16));
+      multiply_scores<C, T>(s, math.operand(math.turn().k_at(), 16), q_rows + math.q().stage * (C.q_bytes() / 16));
       wgmma_commit();
       math.wait_over_dq(s, before, real);
       make_weights<C, T>(p, math.sequence, work.batch, step.head, step.block * C.tile_q, work.tile * C.kTileK, math.warp,
-                         math.lane, drop_keys, math.of_queries(C.lse_at() + math.q.stage * (C.tile_q * 4)), entries, s,
+                         math.lane, drop_keys, math.of_queries(C.lse_at() + math.q().stage * (C.tile_q * 4)), entries, s,
                          weights);
-      mbarrier_wait(bar.p_empty, p_phase ^ 1);
-      p_phase ^= 1;
+      mbarrier_wait(bar.p_empty, math.weights().phase ^ 1);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const float four[4] = {s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]};
@@ -283,7 +289,7 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math) {
       math.arrive_after_warp(bar.p_full);
       math.wait_o(step.block);
       wgmma_fence();
-      multiply_gradient<C, T>(math.sum, weights, o_columns + math.o.stage * (C.q_bytes() / 16));
+      multiply_gradient<C, T>(math.sum, weights, o_columns + math.o().stage * (C.q_bytes() / 16));
       wgmma_commit();
       if constexpr (!C.owned_dq) {
         wgmma_wait<1>(math.dq);
@@ -293,8 +299,8 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math) {
       } else {
         wgmma_wait<0>(math.sum);
       }
-      math.arrive(bar.q_empty + 8 * math.q.stage);
-      math.arrive(bar.o_empty + 8 * math.o.stage);
+      math.arrive(bar.q_empty + 8 * math.q().stage);
+      math.arrive(bar.o_empty + 8 * math.o().stage);
       if constexpr (!C.owned_dq) {
         wgmma_wait<0>(math.dq);
         if (real) {
@@ -303,16 +309,14 @@ HEED_DEVICE void wide_weights_and_dv(WideMath<C>& math) {
         }
       }
       real = true;
-      math.q.next();
-      math.o.next();
-      math.ds.next();
+      ++math.block_count;
       step.next();
     }
     math.template finish_dq<C.dq_panels(0)>();
-    math.arrive(bar.k_empty);
+    math.arrive(bar.k_empty + 8 * math.turn().stage);
     pin(math.sum);
     const BackwardParams& params = math.params;
-    math.template store<false>(tile_count, {params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f});
+    math.template store<false>({params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f});
   }
 }
 
@@ -322,7 +326,7 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math) {
   using T = typename WideMath<C>::T;
   const ForwardParams& p = math.params.forward;
   const WideBarriers<C>& bar = math.bar;
-  const u64 v_rows = math.operand(C.v_at(), 16), o_rows = math.operand(C.o_at(), 16);
+  const u64 o_rows = math.operand(C.o_at(), 16);
   const u64 q_columns = math.operand(C.q_at(), C.kPanel);
   const u32 lane = math.lane, warp = math.warp;
   const u32 p_from = math.base + C.p_at() + warp * (C.kPanelChunks * 512) + lane * 16;
@@ -330,28 +334,27 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math) {
                     (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) * 16);
   float dp[32];
   u32 ds[16];
-  u32 p_phase = 0;
 
 #pragma unroll 1
-  for (u32 tile_count = 0;; ++tile_count) {
+  for (;; ++math.tile_count) {
     KeyTile work;
-    if (!math.begin_tile(tile_count, work)) break;
+    if (!math.begin_tile(work)) break;
     TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
     const int steps = (work.end_block - work.first_block) * p.group;
-    mbarrier_wait(bar.v_full, tile_count & 1);
+    mbarrier_wait(bar.v_full, math.tile_count & 1);
+    math.zero_keys_behind(work.tile, math.turn().v_at());
     bool real = false;
 #pragma unroll 1
     for (int left = steps; left > 0; --left) {
-      const u32 before = math.ds.stage ^ 1;
+      const u32 before = math.ds().stage ^ 1;
       math.wait_q(step.block);  // first, as the other warpgroup does
       math.wait_o(step.block);
       wgmma_fence();
-      multiply_scores<C, T>(dp, v_rows, o_rows + math.o.stage * (C.q_bytes() / 16));
+      multiply_scores<C, T>(dp, math.operand(math.turn().v_at(), 16), o_rows + math.o().stage * (C.q_bytes() / 16));
       wgmma_commit();
       math.wait_over_dq(dp, before, real);
-      mbarrier_wait(bar.p_full, p_phase);
-      p_phase ^= 1;
-      const u32 dot_at = math.of_queries(C.dot_at() + math.o.stage * (C.tile_q * 4));
+      mbarrier_wait(bar.p_full, math.weights().phase);
+      const u32 dot_at = math.of_queries(C.dot_at() + math.o().stage * (C.tile_q * 4));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float weights[8], half[4];
@@ -364,53 +367,51 @@ HEED_DEVICE void wide_gradients_and_dk(WideMath<C>& math) {
         make_gradient<C.features, T>(p, dot_at + i * 64, weights, dp + 8 * i, ds + 4 * i);
       }
       if constexpr (!C.owned_dq) {
-        mbarrier_wait(bar.ds_empty + 8 * math.ds.stage, math.ds.phase ^ 1);
+        mbarrier_wait(bar.ds_empty + 8 * math.ds().stage, math.ds().phase ^ 1);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          store_transposed_x4(ds_to + math.ds.stage * C.kPanel + i * (16 * 128), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
+          store_transposed_x4(ds_to + math.ds().stage * C.kPanel + i * (16 * 128), ds[4 * i], ds[4 * i + 1], ds[4 * i + 2],
                               ds[4 * i + 3]);
         fence_shared_for_async();
-        math.arrive_after_warp(bar.ds_full + 8 * math.ds.stage);
+        math.arrive_after_warp(bar.ds_full + 8 * math.ds().stage);
         math.arrive(bar.p_empty);
-        math.arrive(bar.o_empty + 8 * math.o.stage);
+        math.arrive(bar.o_empty + 8 * math.o().stage);
       }
       wgmma_fence();
-      multiply_gradient<C, T>(math.sum, ds, q_columns + math.q.stage * (C.q_bytes() / 16));
+      multiply_gradient<C, T>(math.sum, ds, q_columns + math.q().stage * (C.q_bytes() / 16));
       wgmma_commit();
       // P is not given back before dS was stored or multiplied: an arrival overtakes loads from shared memory whose values
       // nothing has used yet, and the other warpgroup, when it is ahead, would write the next P under them.
       if constexpr (C.owned_dq) {
         math.arrive_after_warp(bar.p_empty);
-        math.arrive(bar.o_empty + 8 * math.o.stage);
+        math.arrive(bar.o_empty + 8 * math.o().stage);
         wgmma_wait<0>(math.sum);
-        math.arrive(bar.q_empty + 8 * math.q.stage);
+        math.arrive(bar.q_empty + 8 * math.q().stage);
       } else {
         wgmma_wait<1>(math.dq);
         if (real) math.hand_over_dq();
         if constexpr (C.dq_panels(1) > 1) {
           math.issue_dq(before, 1);
           wgmma_wait<1>(math.sum);
-          math.arrive(bar.q_empty + 8 * math.q.stage);
+          math.arrive(bar.q_empty + 8 * math.q().stage);
           wgmma_wait<0>(math.dq);
           if (real) math.hand_over_dq();
         } else {
           wgmma_wait<0>(math.sum);
-          math.arrive(bar.q_empty + 8 * math.q.stage);
+          math.arrive(bar.q_empty + 8 * math.q().stage);
         }
         if (real) math.arrive(bar.ds_empty + 8 * before);
       }
       real = true;
-      math.q.next();
-      math.o.next();
-      math.ds.next();
+      ++math.block_count;
       step.next();
     }
     math.arrive(bar.v_empty);
     math.template finish_dq<C.dq_panels(1)>();
-    math.arrive(bar.k_empty);
+    math.arrive(bar.k_empty + 8 * math.turn().stage);
     pin(math.sum);
     const BackwardParams& params = math.params;
-    math.template store<true>(tile_count, {params.dk, params.dk_steps, p.d, p.scale});
+    math.template store<true>({params.dk, params.dk_steps, p.d, p.scale});
   }
 }
 
@@ -436,11 +437,15 @@ HEED_DEVICE void hopper_backward_wide(const TensorMap& map_q, const TensorMap& m
   if (warpgroup == 0) {
     begin_copying<C>();
     const u32 role = warp_uniform(threadIdx.x / 32);
-    if (int(role) > C.adders() || !elect_one()) return;
-    if (role == 0) {
-      copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
-    } else {
-      add_wide_dq<C>(params, bar, works, base, role - 1);
+    if (int(role) <= C.adders()) {
+      if (!elect_one()) return;
+      if (role == 0) {
+        copy_key_tiles<C>(map_q, map_do, map_k, map_v, params, bar, works, base);
+      } else {
+        add_wide_dq<C>(params, bar, works, base, role - 1);
+      }
+    } else if constexpr (C.zeroes_ahead()) {
+      zero_sums_ahead<C>(params, bar, works, base);
     }
     return;
   }

@@ -16,5 +16,11 @@ struct Ring {
     }
   }
 };
+/// The same of user's turn number so-and-so.
+template <int N>
+struct RingTurn {
+  u32 stage, phase;
+  __device__ __forceinline__ explicit RingTurn(u32 number) : stage(number % N), phase(number / N & 1) {}
+};
 
 }  // namespace heed::kernels

@@ -159,6 +159,11 @@ TEST(EmulatedHopperBackward, the_sum_of_dq_is_zeroed_ahead_by_tiles_of_other_hea
   expect_matches_oracle<with(kD128, kCausal)>(c, 2, 1, 4);
   c.mask = Mask::none(), c.b = 1;
   expect_matches_oracle<with(kD128InParts, {})>(c, 2, 2);
+  constexpr HopperWideBackwardConfig kD192{.d = 192}, kD256InParts{.d = 256, .in_parts = true, .dq_in_16_bits = true};
+  c.d = c.d_v = 192, c.b = 3;
+  expect_matches_oracle<with(kD192, {})>(c, 2);
+  c.d = c.d_v = 256, c.b = 1, c.mask = Mask::causal(), c.dq_in_16_bits = true;
+  expect_matches_oracle<with(kD256InParts, kCausal)>(c, 3, 2, 2);
 }
 
 // Who waits for zeros waits for thread blocks that have begun.
