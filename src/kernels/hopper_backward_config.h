@@ -181,7 +181,6 @@ struct HopperWideBackwardConfig {
   /// V any more; the next V comes where this tile's K was.
   static constexpr bool swaps_k_and_v() { return true; }
   static constexpr int k_stages() { return 2; }
-  static constexpr int v_at() { return 0; }  ///< nowhere of its own
   constexpr int q_at() const { return 2 * q_bytes(); }
   constexpr int o_at() const { return q_at() + q_stages() * q_bytes(); }
   constexpr int p_at() const { return o_at() + o_stages() * q_bytes(); }  ///< f32, [warp][chunk][lane][16 bytes]

@@ -48,12 +48,15 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     auto load_v = [&](u32 barrier) __attribute__((always_inline)) {
       load(base + turn.v_at(), &map_v, barrier, work.k_row + work.tile * C.kTileK, key_head, p.v_map, C.kTileK * 128, once);
     };
+    auto wait_for_v_to_be_free = [&]() __attribute__((always_inline)) {
+      mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
+    };
     auto load_v_alone = [&]() __attribute__((always_inline)) {
       if constexpr (C.swaps_k_and_v()) {
         const TileTurn<C> before(tile_count - 1);
         mbarrier_wait(bar.k_empty + 8 * before.stage, before.phase);
       } else {
-        mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
+        wait_for_v_to_be_free();
       }
       mbarrier_arrive_expect(bar.v_full, C.k_bytes());
       load_v(bar.v_full);
@@ -61,7 +64,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     auto load_o = [&](int block, int head, bool with_v) __attribute__((always_inline)) {
       const RingTurn<C.o_stages()> o(block_count);
       mbarrier_wait(bar.o_empty + 8 * o.stage, o.phase ^ 1);
-      if (with_v) mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
+      if (with_v) wait_for_v_to_be_free();
       const u32 barrier = bar.o_full + 8 * o.stage;
       mbarrier_arrive_expect(barrier, C.q_bytes() + C.tile_q * 4 + (with_v ? C.k_bytes() : 0));
       if (with_v) load_v(barrier);
@@ -83,7 +86,7 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
     auto begin_tile = [&]() __attribute__((always_inline)) {
       const u32 full = bar.k_full + 8 * turn.stage;
       if constexpr (C.swaps_k_and_v()) {
-        mbarrier_wait(bar.v_empty, (tile_count & 1) ^ 1);
+        wait_for_v_to_be_free();
       } else {
         mbarrier_wait(bar.k_empty + 8 * turn.stage, turn.phase ^ 1);
       }

@@ -5,6 +5,7 @@
 #include "backward_params.h"
 #include "mma.cuh"
 #include "portable_backward_careful.cuh"
+#include "ring.cuh"
 #include "wgmma.cuh"
 
 namespace heed::kernels {
@@ -34,15 +35,19 @@ struct alignas(64) KeyTile {
 /// Where a thread block's tile number so-and-so has its K and V, and what is known of it. One before the first has
 /// barriers for which a wait ends at once.
 template <auto C>
-struct TileTurn {
-  u32 stage, phase;  ///< of K
+struct TileTurn : RingTurn<C.k_stages()> {  // of K
   u32 slot;
-  __device__ __forceinline__ u32 k_at() const { return stage * C.k_bytes(); }
-  __device__ __forceinline__ u32 v_at() const { return C.swaps_k_and_v() ? (stage ^ 1) * C.k_bytes() : C.v_at(); }
   __device__ __forceinline__ explicit TileTurn(u32 tile_count)
-      : stage(tile_count % C.k_stages()),
-        phase(tile_count / C.k_stages() & 1),
+      : RingTurn<C.k_stages()>(tile_count),
         slot(tile_count % work_slots(C.k_stages())) {}
+  __device__ __forceinline__ u32 k_at() const { return this->stage * C.k_bytes(); }
+  __device__ __forceinline__ u32 v_at() const {
+    if constexpr (C.swaps_k_and_v()) {
+      return (this->stage ^ 1) * C.k_bytes();
+    } else {
+      return C.v_at();
+    }
+  }
 };
 
 /// The last entry (of a batch, of a list of tiles) that begins at or before `place`; entries begin in rising order.

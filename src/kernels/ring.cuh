@@ -16,7 +16,7 @@ struct Ring {
     }
   }
 };
-/// The same of user's turn number so-and-so.
+/// The same, of a user's turn number so-and-so.
 template <int N>
 struct RingTurn {
   u32 stage, phase;
