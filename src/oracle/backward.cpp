@@ -22,11 +22,20 @@ namespace {
 template <class Real>
 struct Sum {
   Measure measure;
+  bool together = false;  ///< the terms have equal errors
   Real operator()(Real sum, Real a, Real b) const {
-    return measure == Measure::gradient ? sum + a * b : sum + a * b * (a * b);
+    if (measure == Measure::gradient) return sum + a * b;
+    return together ? sum + std::abs(a * b) : sum + a * b * (a * b);
   }
-  Real done(Real sum) const { return measure == Measure::gradient ? sum : std::sqrt(sum); }
+  Real done(Real sum) const { return measure == Measure::gradient || together ? sum : std::sqrt(sum); }
 };
+
+/// Whether the rows of q, k, v, dO or so are the same row again, along any dimension. dO is when o.sum() is trained.
+bool repeats_rows(const TensorView& view, const Problem& problem, std::int64_t heads) {
+  const Strides steps = core::strides_of(view);
+  return steps.sequence == 0 || (steps.head == 0 && heads > 1) ||
+         (steps.batch == 0 && problem.batch() > 1 && problem.mode() == Mode::batch);
+}
 
 /// Of a bias along (batch, head, query, key): dimensions are aligned from the right, missing ones have size 1.
 using BiasSizes = std::array<std::int64_t, 4>;
@@ -40,8 +49,17 @@ template <class Real>
 class Backward {
  public:
   Backward(const BackwardArgs& given, const BackwardOptions& options, DataType weight_type, Measure measure)
-      : problem_(Problem::of(given)), args_(given), options_(options), weight_type_(weight_type), sum_{measure} {
+      : problem_(Problem::of(given)), args_(given), options_(options), weight_type_(weight_type), measure_(measure) {
     args_.forward = core::forward_half(given);
+    if (measure == Measure::magnitude) {
+      const auto repeat = [&](const TensorView& view, std::int64_t heads) {
+        return repeats_rows(view, problem_, heads);
+      };
+      const std::int64_t heads_q = problem_.heads_q(), heads_k = problem_.heads_k();
+      weights_.together = repeat(args_.forward.q, heads_q);
+      over_queries_.together = weights_.together || repeat(args_.d_o, heads_q);
+      over_keys_.together = repeat(args_.forward.k, heads_k) || repeat(args_.forward.v, heads_k);
+    }
     args_.forward.dropout = core::with_state_read(args_.forward.dropout);
     bias_sizes_ = sizes_of(args_.dbias);
     own_bias_rows_ = args_.dbias.given() && bias_rows_are_own(problem_, args_.dbias);
@@ -73,7 +91,7 @@ class Backward {
           group_(all.problem_.heads_q() / all.problem_.heads_k()),
           sequence_(core::Sequences(args_.forward)[b]),
           bounds_(args_.forward.mask.bounds(sequence_.s_q, sequence_.s_k)),
-          rows_(args_, all.problem_, all.weight_type_, all.sum_.measure) {}
+          rows_(args_, all.problem_, all.weight_type_, all.measure_) {}
 
     void run() {
       write_dq();
@@ -117,8 +135,8 @@ class Backward {
             const Real* const k = keys.k_dim(static_cast<std::int64_t>(e));
             Real sum = 0;
             for (std::size_t at = 0; at < keys.keys.size(); ++at)
-              if (rows_.d_logits[at] != 0) sum = all_.sum_(sum, rows_.d_logits[at], k[at]);
-            dq[e] = all_.scaled(sum);
+              if (rows_.d_logits[at] != 0) sum = all_.over_keys_(sum, rows_.d_logits[at], k[at]);
+            dq[e] = all_.scaled(all_.over_keys_.done(sum));
           }
           all_.store_row(args_.dq, b_ * steps.batch + (sequence_.q_row + i) * steps.sequence + h * steps.head,
                          dq.data(), dq.size());
@@ -137,7 +155,7 @@ class Backward {
       for (std::int64_t j = 0; j < all_.bias_sizes_[3]; ++j) {
         const Real term = j < found ? rows_.d_scores[static_cast<std::size_t>(j)] : Real{0};
         core::store(args_.dbias.data, args_.dbias.type, steps.at(b_, h, i, j),
-                    all_.sum_.done(all_.sum_(Real{0}, term, Real{1})));
+                    all_.over_queries_.done(all_.over_queries_(Real{0}, term, Real{1})));
       }
     }
 
@@ -157,14 +175,14 @@ class Backward {
           for (std::size_t at = 0; at < keys.keys.size(); ++at) {
             if (rows_.d_logits[at] != 0)
               for (std::size_t e = 0; e < d; ++e)
-                dk[at * d + e] = all_.sum_(dk[at * d + e], rows_.d_logits[at], row_.q[e]);
+                dk[at * d + e] = all_.over_queries_(dk[at * d + e], rows_.d_logits[at], row_.q[e]);
             if (rows_.weights[at] != 0)
               for (std::size_t e = 0; e < d_v; ++e)
-                dv[at * d_v + e] = all_.sum_(dv[at * d_v + e], rows_.weights[at], row_.d_o[e]);
+                dv[at * d_v + e] = all_.weights_(dv[at * d_v + e], rows_.weights[at], row_.d_o[e]);
           }
         }
-      for (Real& each : dk) each = all_.scaled(each);
-      for (Real& each : dv) each = all_.sum_.done(each);
+      for (Real& each : dk) each = all_.scaled(all_.over_queries_.done(each));
+      for (Real& each : dv) each = all_.weights_.done(each);
       const Strides k_steps = core::strides_of(args_.dk), v_steps = core::strides_of(args_.dv);
       for (std::size_t at = 0; at < keys.keys.size(); ++at) {
         const std::int64_t row = sequence_.k_row + keys.keys[at];
@@ -184,7 +202,7 @@ class Backward {
 
   Real scaled(Real sum) const {
     const Real scale = static_cast<Real>(problem_.scale());
-    return sum_.measure == Measure::gradient ? scale * sum : std::abs(scale) * sum_.done(sum);
+    return (measure_ == Measure::gradient ? scale : std::abs(scale)) * sum;
   }
 
   void store_row(const OutputView& view, std::int64_t at, const Real* row, std::size_t n) const {
@@ -230,7 +248,7 @@ class Backward {
 
   void add(std::vector<Real>& sums, std::int64_t at, Real a, Real b) const {
     Real& sum = sums[static_cast<std::size_t>(at)];
-    if (a != 0) sum = sum_(sum, a, b);
+    if (a != 0) sum = over_queries_(sum, a, b);
   }
 
   /// The view's sizes with dense strides.
@@ -252,7 +270,7 @@ class Backward {
         at += rest / there.stride(i) * view.stride(i);
         rest %= there.stride(i);
       }
-      core::store(view.data, view.type, at, sum_.done(values[n]));
+      core::store(view.data, view.type, at, over_queries_.done(values[n]));
     }
   }
 
@@ -260,7 +278,9 @@ class Backward {
   BackwardArgs args_;
   const BackwardOptions& options_;
   DataType weight_type_;
-  Sum<Real> sum_;
+  Measure measure_;
+  /// Of the gradients of scores over queries and over keys, and of the weights over queries.
+  Sum<Real> over_queries_{measure_}, over_keys_{measure_}, weights_{measure_};
   BiasSizes bias_sizes_{};
   bool own_bias_rows_ = false;
 };

@@ -11,6 +11,7 @@ enum class Measure : std::uint8_t {
   gradient,
   /// The root of the sum of the squares of the sizes that its terms have before anything cancels, each times
   /// (1 + |S| + |LSE|): relative errors r of the logits and of the sums before a term move it by about r times this.
+  /// Where rows of an operand repeat, so that terms have the same errors, the sum of these sizes itself.
   magnitude,
   /// Likewise of its terms as they are: relative errors r of the weights P and dS, independent of each other, move it
   /// by about r times this.

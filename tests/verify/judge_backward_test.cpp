@@ -103,6 +103,25 @@ TEST(JudgeBackward, notices_a_key_that_is_lost_or_too_many) {
     }
 }
 
+/// Where o.sum() is trained, all rows of dO are one, and with a single key dP and D of all rows are the same number: so
+/// is their rounding, which adds up in dK and does not average out.
+TEST(JudgeBackward, expects_rows_that_are_the_same_to_have_the_same_errors) {
+  Case c = every_gradient();
+  c.bias.reset(), c.dbias.reset(), c.sink = SinkInit::none, c.dsink = false, c.alibi = Alibi::none, c.dslopes = false;
+  c.s_q = {64}, c.s_k = {1}, c.d_v = 16, c.distribution = Distribution::uniform;
+  const auto with_d_off_by = [&c](float error, bool same_rows) {
+    const Change before = [&](BackwardArgs& args) {
+      args.d_lse = TensorView(&error, f32, {c.b, c.h, c.s_q[0]}, {0, 0, 0});
+    };
+    c.zero_strides.clear();
+    if (same_rows) c.zero_strides = {{ZeroStride::Tensor::d_o, 's'}, {ZeroStride::Tensor::d_o, 'h'}};
+    return run_case(c, plain_gradients([](BackwardArgs&) {}, before));
+  };
+  EXPECT_TRUE(with_d_off_by(0x1p-19F, true).valid()) << with_d_off_by(0x1p-19F, true).to_string();
+  EXPECT_THAT(with_d_off_by(0x1p-19F, false).to_string(), HasSubstr("dk at (0, 0, 0, 0) is"));
+  EXPECT_FALSE(with_d_off_by(0x1p-16F, true).valid());
+}
+
 /// What an engine computes that leaves out some query heads: as if their dO, and so all they add, were 0.
 TEST(JudgeBackward, notices_a_query_head_that_is_missing_from_its_group) {
   for (const DataType type : {f32, bf16}) {
