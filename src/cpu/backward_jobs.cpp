@@ -19,12 +19,13 @@ Plane plane(const TensorView& view, std::int64_t offset, Strides steps, std::int
 
 }  // namespace
 
-BackwardJobs::BackwardJobs(const dispatch::BackwardCall& call, float* delta)
+BackwardJobs::BackwardJobs(const dispatch::BackwardCall& call, std::int32_t stretch, float* delta)
     : problem_(call.problem),
       args_(call.args),
       forward_(core::forward_half(call.args)),
       forward_call_{call.problem, forward_, call.workspace, call.executor, call.threads, nullptr},
       forward_jobs_(forward_call_),
+      stretch_(stretch),
       delta_(delta) {}
 
 BackwardJob BackwardJobs::job(std::int64_t b, const core::Sequence& sequence, std::int64_t head) const {
@@ -47,6 +48,7 @@ BackwardJob BackwardJobs::job(std::int64_t b, const core::Sequence& sequence, st
   const bool group = problem_.mode() == Mode::group;
   job.delta =
       delta_ + (group ? head * problem_.total_q() + sequence.q_row : (b * problem_.heads_q() + head) * problem_.s_q());
+  job.stretch = stretch_;
   job.dq_in_16_bits = problem_.accumulate() != DataType::f32;
   return job;
 }

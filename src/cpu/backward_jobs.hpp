@@ -9,8 +9,8 @@ namespace heed::cpu {
 /// Turns the arguments of one backward call into jobs. Made once per run; holds no memory but the arguments.
 class BackwardJobs {
  public:
-  /// `delta`: room for D of every row, delta_rows(problem) floats.
-  BackwardJobs(const dispatch::BackwardCall& call, float* delta);
+  /// `stretch`: the jobs' own. `delta`: room for D of every row, delta_rows(problem) floats.
+  BackwardJobs(const dispatch::BackwardCall& call, std::int32_t stretch, float* delta);
   BackwardJobs(const BackwardJobs&) = delete;
   BackwardJobs& operator=(const BackwardJobs&) = delete;
 
@@ -27,6 +27,7 @@ class BackwardJobs {
   const ForwardArgs forward_;  ///< without what backward does not look at
   const dispatch::ForwardCall forward_call_;
   const ForwardJobs forward_jobs_;
+  std::int32_t stretch_;
   float* delta_;
 };
 

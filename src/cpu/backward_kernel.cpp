@@ -3,6 +3,7 @@
 #include "core/ceil_div.hpp"
 #include "core/visible_pairs.hpp"
 #include "cpu/backward_jobs.hpp"
+#include "cpu/isa.hpp"
 #include "cpu/key_columns.hpp"
 #include "cpu/shared_gradients.hpp"
 
@@ -151,9 +152,26 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     std::size_t score_sums = 0;  ///< within it: where dBias and dSlopes are summed
     std::size_t scratch_stride = 0, total = 0;
     std::int64_t columns = 1, most_strips = 0, strip_floats = 0;
-    bool whole_heads = true;  ///< a worker goes over all columns of a head, one after the other
+    std::int32_t stretch = 0;  ///< keys that a worker holds at a time
+    bool whole_heads = true;   ///< a worker goes over all columns of a head, one after the other
     std::int64_t pieces_per_head() const { return whole_heads ? 1 : columns; }
   };
+
+  /// As many keys as a thread's caches hold with their sums, in whole chunks unless these are all keys: a strip of
+  /// queries is packed once for them. Shows in no bit of the result.
+  std::int32_t stretch_of(const Problem& problem) const {
+    constexpr std::int64_t kMostChunks = 4, kUnknownCache = 2 << 20;
+    constexpr std::int64_t kMostCache = 4 << 20;  // of a virtual machine, others may have a part
+    const auto scratch = [&](std::int32_t keys) {
+      return functions_.level->unit.scratch_bytes(static_cast<std::int32_t>(problem.d()),
+                                                  static_cast<std::int32_t>(problem.d_v()), keys);
+    };
+    const auto chunk = static_cast<std::int64_t>(scratch(2 * kBackwardChunk) - scratch(kBackwardChunk));
+    const std::int64_t known = machine().cache_bytes, cache = known == 0 ? kUnknownCache : std::min(known, kMostCache);
+    const std::int64_t chunks = std::clamp<std::int64_t>(cache / chunk, 1, kMostChunks);
+    const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(problem.s_k(), kKeyBlock));
+    return static_cast<std::int32_t>(std::min(chunks * kBackwardChunk, blocks * kKeyBlock));
+  }
 
   Layout layout_of(const Problem& problem, int threads) const {
     const auto d = static_cast<std::int32_t>(problem.d()), d_v = static_cast<std::int32_t>(problem.d_v());
@@ -167,14 +185,17 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
     layout.strips = align_up(static_cast<std::size_t>(BackwardJobs::delta_rows(problem)) * sizeof(float));
     layout.turns = layout.strips + align_up(static_cast<std::size_t>(problem.batch() + 1) * sizeof(std::int64_t));
     layout.dq = layout.turns + align_up(static_cast<std::size_t>(problem.batch()) * sizeof(Turn));
-    // Keys of a single chunk leave nothing to add up: a strip's dQ is written where it is made.
-    const std::int64_t columns = layout.whole_heads ? std::min<std::int64_t>(layout.columns, 2) : layout.columns;
-    const std::int64_t sums = problem.s_k() > kBackwardChunk ? columns : 0;
+    layout.stretch = stretch_of(problem);
+    std::int64_t sums = layout.columns;
+    if (layout.whole_heads) {
+      // Keys of a single stretch leave nothing to add up later: a strip's dQ is written where it is made.
+      sums = problem.s_k() > layout.stretch ? std::min<std::int64_t>(layout.columns, 2) : 0;
+    }
     layout.scratch =
         layout.dq +
         align_up(static_cast<std::size_t>(sums * problem.heads_q() * layout.most_strips * layout.strip_floats) *
                  sizeof(float));
-    layout.score_sums = align_up(functions_.level->unit.scratch_bytes(d, d_v));
+    layout.score_sums = align_up(functions_.level->unit.scratch_bytes(d, d_v, layout.stretch));
     layout.scratch_stride = layout.score_sums;
     if (problem.dbias() || problem.dslopes())
       layout.scratch_stride += static_cast<std::size_t>(kBackwardChunk * strip) * sizeof(double);
@@ -189,7 +210,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
           call_(call),
           problem_(call.problem),
           layout_(kernel.layout_of(call.problem, call.threads)),
-          jobs_(call, reinterpret_cast<float*>(call.workspace.data() + layout_.delta)),
+          jobs_(call, layout_.stretch, reinterpret_cast<float*>(call.workspace.data() + layout_.delta)),
           strips_(reinterpret_cast<std::int64_t*>(call.workspace.data() + layout_.strips)),
           turns_(reinterpret_cast<Turn*>(call.workspace.data() + layout_.turns)),
           dq_(reinterpret_cast<float*>(call.workspace.data() + layout_.dq)) {}
@@ -313,7 +334,7 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       std::fill_n(data + at * bytes, dim * bytes, std::byte{0});
     }
 
-    /// All chunks of a column, or of all columns of a head, each against every query head that shares its keys.
+    /// All keys of a column, or of all columns of a head, each against every query head that shares them.
     void compute(const Piece& piece, int worker) const {
       const core::Sequence sequence = jobs_.sequences()[piece.batch];
       const KeyColumns columns = columns_of(piece.batch, sequence);
@@ -321,19 +342,16 @@ class CpuBackwardKernel final : public dispatch::BackwardKernel {
       const auto job_of = [&](std::int64_t h) { return jobs_.job(piece.batch, sequence, h); };
       if (columns.count() == 0 && piece.column == 0)
         for (std::int64_t h = first_head; h < first_head + group; ++h) finish_without_keys(job_of(h));
+      if (piece.column >= columns.count()) return;
+      const KeyPiece keys = layout_.whole_heads ? columns.all() : columns.one(piece.column);
       const BackwardUnit& unit = kernel_.functions_.level->unit;
-      const std::int64_t end = layout_.whole_heads ? columns.count() : piece.column + 1;
-      for (std::int64_t c = piece.column; c < std::min<std::int64_t>(end, columns.count()); ++c) {
-        KeyColumn column = columns[c];
-        column.whole_head |= layout_.whole_heads;
-        for (std::int32_t first = column.first; first < column.end; first += kBackwardChunk) {
-          const std::int32_t keys = std::min(kBackwardChunk, column.end - first);
-          unit.begin(job_of(first_head), first, keys, scratch(worker));
-          for (std::int64_t h = first_head; h < first_head + group; ++h)
-            unit.add(job_of(h), column, first, keys, dq(piece.column, piece.batch, h), total(piece.batch, h),
-                     scratch(worker));
-          unit.end(job_of(first_head), first, keys, scratch(worker));
-        }
+      for (std::int32_t first = keys.first(); first < keys.end(); first += layout_.stretch) {
+        const std::int32_t count = std::min(layout_.stretch, keys.end() - first);
+        unit.begin(job_of(first_head), first, count, scratch(worker));
+        for (std::int64_t h = first_head; h < first_head + group; ++h)
+          unit.add(job_of(h), keys, first, count, dq(piece.column, piece.batch, h), total(piece.batch, h),
+                   scratch(worker));
+        unit.end(job_of(first_head), first, count, scratch(worker));
       }
     }
 

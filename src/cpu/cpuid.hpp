@@ -19,6 +19,9 @@ inline CpuidWords cpuid(std::uint32_t leaf, std::uint32_t subleaf = 0) {
 }
 
 constexpr bool bit(std::uint64_t word, int number) { return (word >> number & 1) != 0; }
+constexpr std::int64_t bits(std::uint32_t word, int first, int count) {
+  return word >> first & ((std::uint32_t{1} << count) - 1);
+}
 
 /// Which register states the operating system saves (XCR0); none where it does not say.
 inline std::uint64_t saved_states() {

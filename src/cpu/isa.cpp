@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if HEED_X86
 #include "cpu/cpuid.hpp"
@@ -28,9 +29,25 @@ std::string brand() {
   return first == std::string::npos ? "x86-64" : name.substr(first);
 }
 
+std::int64_t cache_bytes_of_a_thread() {
+  constexpr std::uint32_t kIntel = 4, kAmd = 0x8000001D;  // laid out alike; the other one's is empty
+  std::int64_t bytes = 0;
+  for (const std::uint32_t leaf : {kIntel, kAmd})
+    for (std::uint32_t index = 0; index < 8; ++index) {
+      const CpuidWords r = cpuid(leaf, index);
+      if (bits(r.a, 0, 5) == 0) break;  // no more caches
+      if (bits(r.a, 5, 3) < 2) continue;
+      const std::int64_t line = bits(r.b, 0, 12) + 1, partitions = bits(r.b, 12, 10) + 1, ways = bits(r.b, 22, 10) + 1,
+                         sets = std::int64_t{r.c} + 1, threads = bits(r.a, 14, 12) + 1;
+      bytes += line * partitions * ways * sets / threads;
+    }
+  return bytes;
+}
+
 Machine detect() {
   Machine m;
   m.model = brand();
+  m.cache_bytes = cache_bytes_of_a_thread();
   const CpuidWords basic = cpuid(1), extended = cpuid(7), extended1 = cpuid(7, 1);
   const std::uint64_t saved = saved_states();
   const bool ymm = bit(saved, 1) && bit(saved, 2), zmm = ymm && bit(saved, 5) && bit(saved, 6) && bit(saved, 7);

@@ -3,6 +3,7 @@
 #include "dispatch/arch.hpp"
 
 #include <array>
+#include <cstdint>
 #include <string>
 
 namespace heed::cpu {
@@ -12,6 +13,8 @@ struct Machine {
   std::array<bool, dispatch::kCpuIsaCount>
       has{};          ///< indexed by CpuIsa; a level is there only with all those before it
   std::string model;  ///< the CPU's name for itself
+  /// A thread's share of the second- and third-level caches; 0: not known.
+  std::int64_t cache_bytes = 0;
 
   dispatch::CpuIsa best() const;
 };

@@ -27,10 +27,8 @@ class KeyColumns {
   KeyColumns(std::int64_t most, const MaskBounds& bounds, std::int64_t s_q);
 
   std::int32_t count() const { return count_; }
-  KeyColumn operator[](std::int64_t column) const {
-    const auto c = static_cast<std::size_t>(column);
-    return {.first = first_keys_[c], .end = first_keys_[c + 1], .whole_head = count_ == 1};
-  }
+  KeyPiece all() const { return {first_keys_.data(), count_, /*whole_head=*/true}; }
+  KeyPiece one(std::int64_t column) const { return {first_keys_.data() + column, 1, /*whole_head=*/count_ == 1}; }
   /// Of each column, and behind the last.
   const std::int32_t* first_keys() const { return first_keys_.data(); }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace heed {
@@ -78,19 +79,20 @@ TEST(BackwardThreads, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
-/// dQ of four heads, whose 4200 keys are four columns of one to six chunks.
-std::vector<float> dq_of_columns(int threads, const Mask& mask) {
-  constexpr std::int64_t kRows = 700, kKeys = 4200, kHeads = 4, kDim = 8;
-  std::vector<float> q = BackwardCaller::fill(kRows * kHeads * kDim, 17),
-                     k = BackwardCaller::fill(kKeys * kHeads * kDim, 19), v = k, d_o = q, o = q, dq = q, dk = k, dv = v;
-  std::vector<float> lse(kRows * kHeads);
-  const auto of_queries = [](auto& x) { return OutputView(x.data(), f32, {1, kRows, kHeads, kDim}); };
-  const auto of_keys = [](auto& x) { return OutputView(x.data(), f32, {1, kKeys, kHeads, kDim}); };
+/// dQ of four heads, whose 4200 keys are four columns of one to six chunks. Of a small head dim four chunks are in
+/// memory at a time, of a large one a single chunk.
+std::vector<float> dq_of_columns(int threads, const Mask& mask, std::int64_t rows, std::int64_t dim) {
+  constexpr std::int64_t kKeys = 4200, kHeads = 4;
+  std::vector<float> q = BackwardCaller::fill(rows * kHeads * dim, 17),
+                     k = BackwardCaller::fill(kKeys * kHeads * dim, 19), v = k, d_o = q, o = q, dq = q, dk = k, dv = v;
+  std::vector<float> lse(static_cast<std::size_t>(rows * kHeads));
+  const auto of_queries = [&](auto& x) { return OutputView(x.data(), f32, {1, rows, kHeads, dim}); };
+  const auto of_keys = [&](auto& x) { return OutputView(x.data(), f32, {1, kKeys, kHeads, dim}); };
   const ForwardArgs forward{.q = of_queries(q),
                             .k = of_keys(k),
                             .v = of_keys(v),
                             .o = of_queries(o),
-                            .lse = {lse.data(), f32, {1, kHeads, kRows}},
+                            .lse = {lse.data(), f32, {1, kHeads, rows}},
                             .mask = mask};
   Context context({.threads = threads});
   context.forward(forward);
@@ -104,8 +106,11 @@ std::vector<float> dq_of_columns(int threads, const Mask& mask) {
 TEST(BackwardThreads, ColumnsAddUpToTheSameBitsWhoeverComputesThem) {
   for (const Mask& mask : {Mask::none(), Mask::causal(), Mask::window(700, 0), Mask::window(700, 300, 5),
                            Mask::causal_top_left(), Mask::window_top_left(20, 0, 2)}) {
-    const std::vector<float> apart = dq_of_columns(3, mask);
-    for (const int threads : {1, 2, 4}) EXPECT_EQ(dq_of_columns(threads, mask), apart) << threads;
+    for (const auto& [rows, dim] : {std::pair{700, 8}, {150, 100}, {90, 140}}) {
+      const std::vector<float> apart = dq_of_columns(3, mask, rows, dim);
+      for (const int threads : {1, 2, 4})
+        EXPECT_EQ(dq_of_columns(threads, mask, rows, dim), apart) << threads << " threads, d " << dim;
+    }
   }
 }
 

@@ -17,6 +17,13 @@ TEST(Isa, ALevelIsThereOnlyWithAllThoseBelowIt) {
   EXPECT_FALSE(here.model.empty());
 }
 
+TEST(Isa, AThreadsShareOfTheCachesIsAMatterOfMegabytesWhereItIsKnown) {
+  const std::int64_t bytes = machine().cache_bytes;
+  if (bytes == 0) GTEST_SKIP() << machine().model << " does not tell";
+  EXPECT_GE(bytes, 128 << 10);
+  EXPECT_LE(bytes, std::int64_t{1} << 30);
+}
+
 TEST(Isa, AContextUsesNoLevelAboveItsLimit) {
   const auto problem = Problem::forward().type(bf16).heads(2).lengths(100, 100);
   EXPECT_EQ(Context({.max_cpu_isa = "baseline"}).plan(problem).kernel(), "cpu/baseline/fwd_tile_f32");

@@ -33,12 +33,18 @@ TEST(KeyColumns, AreWholeChunksThatFollowEachOtherToTheLastKey) {
         const KeyColumns columns = columns_of(most, mask, 1000, s_k);
         const std::int64_t chunks = (s_k + kBackwardChunk - 1) / kBackwardChunk;
         ASSERT_EQ(columns.count(), std::min(most, chunks)) << mask << " " << s_k;
-        EXPECT_EQ(columns[0].first, 0);
-        EXPECT_EQ(columns[columns.count() - 1].end, s_k);
+        EXPECT_EQ(columns.all().first(), 0);
+        EXPECT_EQ(columns.all().end(), s_k);
+        EXPECT_EQ(columns.all().columns, columns.count());
+        EXPECT_TRUE(columns.all().whole_head);
         for (std::int32_t c = 0; c < columns.count(); ++c) {
-          EXPECT_LT(columns[c].first, columns[c].end) << mask << " " << s_k << " column " << c;
-          EXPECT_EQ(columns[c].first % kBackwardChunk, 0);
-          EXPECT_EQ(columns[c].whole_head, columns.count() == 1);
+          const KeyColumn column = columns.all().column(c);
+          EXPECT_LT(column.first, column.end) << mask << " " << s_k << " column " << c;
+          EXPECT_EQ(column.first % kBackwardChunk, 0);
+          EXPECT_EQ(columns.one(c).columns, 1);
+          EXPECT_EQ(columns.one(c).first(), column.first);
+          EXPECT_EQ(columns.one(c).end(), column.end);
+          EXPECT_EQ(columns.one(c).whole_head, columns.count() == 1);
         }
       }
 }
@@ -70,7 +76,8 @@ TEST(KeyColumns, HaveAboutTheSameNumberOfPairs) {
     for (const std::int64_t most : {2, 3, 5}) {
       const KeyColumns columns = columns_of(most, mask, s_q, s_k);
       for (std::int32_t c = 0; c < columns.count(); ++c)
-        EXPECT_LE(pairs(columns[c].first, columns[c].end), pairs(0, s_k) / static_cast<double>(most) + most_of_a_chunk)
+        EXPECT_LE(pairs(columns.one(c).first(), columns.one(c).end()),
+                  pairs(0, s_k) / static_cast<double>(most) + most_of_a_chunk)
             << mask << ", column " << c << " of " << most;
     }
   }

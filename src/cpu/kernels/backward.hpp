@@ -1,16 +1,17 @@
-// The backward pass: five products with "queries in the lanes", for chunks of keys outermost and strips of queries
+// The backward pass: five products with "queries in the lanes", for stretches of keys outermost and strips of queries
 // inside. docs/kernels/cpu-backward.md has the schedule.
 //
-//   for each chunk of keys                                  K and V as rows, K as panels; dK and dV start at 0
+//   for each stretch of keys                                K and V as rows, K as panels; dK and dV start at 0
 //     for each query head that shares them
 //       for each strip of kStrip queries                    Q and dO as rows and as columns
-//         for each block of 128 keys of the chunk           in runs of keys that the same vectors of queries see
-//           S^T  [keys][queries] = K Q^T                    Unit::scores()
-//           dP^T [keys][queries] = V dO^T                   Unit::scores()
-//           P = exp2(S - LSE), dS = P (dP - D)              backward_pass.hpp
-//           dQ^T [d][queries] += K^T dS^T                   Unit::accumulate()
-//           dV   [keys][d_v]  += P^T dO                     Unit::add_outer()
-//           dK   [keys][d]    += dS^T Q                     Unit::add_outer()
+//         for each chunk of the stretch                     dQ starts at 0, and is added to that of chunks before
+//           for each block of 128 keys of the chunk         in runs of keys that the same vectors of queries see
+//             S^T  [keys][queries] = K Q^T                  Unit::scores()
+//             dP^T [keys][queries] = V dO^T                 Unit::scores()
+//             P = exp2(S - LSE), dS = P (dP - D)            backward_pass.hpp
+//             dQ^T [d][queries] += K^T dS^T                 Unit::accumulate()
+//             dV   [keys][d_v]  += P^T dO                   Unit::add_outer()
+//             dK   [keys][d]    += dS^T Q                   Unit::add_outer()
 #pragma once
 
 #include "cpu/kernels/backward_careful.hpp"
@@ -61,25 +62,25 @@ class Backward {
   static constexpr BackwardUnit functions() { return {scratch_bytes, begin, add, end, take_keys, add_scores}; }
 
  private:
-  static size_t scratch_bytes(int32_t d, int32_t d_v) {
+  static size_t scratch_bytes(int32_t d, int32_t d_v, int32_t stretch) {
     BackwardScratch unused;
-    return BackwardScratch::carve<Unit>(unused, nullptr, d, d_v);
+    return BackwardScratch::carve<Unit>(unused, nullptr, d, d_v, stretch);
   }
 
   static void begin(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
-    Backward(job, memory).begin_chunk(first, keys);
+    Backward(job, memory).begin_stretch(first, keys);
   }
-  static void add(const BackwardJob& job, const KeyColumn& column, int32_t first, int32_t keys, float* dq, float* total,
+  static void add(const BackwardJob& job, const KeyPiece& piece, int32_t first, int32_t keys, float* dq, float* total,
                   void* memory) {
     Unit::begin_tile();
-    Backward(job, memory).add_head(column, first, keys, dq, total);
+    Backward(job, memory).add_head(piece, first, keys, dq, total);
     Unit::end_tile();
   }
   static void end(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
-    Backward(job, memory).end_chunk(first, keys);
+    Backward(job, memory).end_stretch(first, keys);
   }
   static void take_keys(const BackwardJob& job, int32_t first, int32_t keys, void* memory) {
-    Backward(job, memory).load_chunk(first, keys);
+    Backward(job, memory).load_keys(first, keys);
   }
   static void add_scores(const BackwardJob& job, int64_t row, int32_t rows, int32_t first, int32_t keys,
                          const ScoreSums& to, void* memory) {
@@ -95,21 +96,21 @@ class Backward {
         pitch_(round_up(job.forward.d, kLanes)),
         pitch_v_(round_up(job.forward.d_v, kLanes)),
         features_(job.forward.has_score_features()) {
-    BackwardScratch::carve<Unit>(scratch_, static_cast<char*>(memory), job.forward.d, job.forward.d_v);
+    BackwardScratch::carve<Unit>(scratch_, static_cast<char*>(memory), job.forward.d, job.forward.d_v, job.stretch);
     // As in the forward tiles: f32 queries carry scale and log2(e), raw products get them in the exponential.
     query_scale_ = features_ ? 1.f : job.forward.scale * kLog2e;
     factor_ = kPairs && !features_ ? (job.forward.scale < 0 ? -job.forward.scale : job.forward.scale) * kLog2e : 1.f;
   }
 
-  void load_chunk(int first, int keys) {
+  void load_keys(int first, int keys) {
     const ForwardJob& job = job_.forward;
     const int padded = round_up(keys, kKeyStep);
     pack_rows<kPairs>(job.k, job.d, first, keys, padded, words_, scratch_.k);
     pack_rows<kPairs>(job.v, job.d_v, first, keys, padded, words_v_, scratch_.v);
   }
 
-  void begin_chunk(int first, int keys) {
-    load_chunk(first, keys);
+  void begin_stretch(int first, int keys) {
+    load_keys(first, keys);
     const ForwardJob& job = job_.forward;
     const int padded = round_up(keys, kKeyStep);
     ForwardJob k_as_values = job;
@@ -125,25 +126,45 @@ class Backward {
     __builtin_memset(scratch_.dv, 0, sizeof(float) * static_cast<size_t>(padded) * static_cast<size_t>(pitch_v_));
   }
 
-  void add_head(const KeyColumn& column, int first, int keys, float* dq, float* total) {
+  /// Whether the strip whose windows are set sees anything of the keys [first, end).
+  bool sees(int first, int end) const { return first < end && scratch_.windows->sees(first, end - first); }
+
+  void add_head(const KeyPiece& piece, int first, int keys, float* dq, float* total) {
     const ForwardJob& job = job_.forward;
+    const int end = first + keys;
     const long strip_floats = static_cast<long>(round_up(job.d, kRows)) * kStrip;
     for (int64_t row = 0; row < job.s_q; row += kStrip, dq += strip_floats, total += strip_floats) {
       const int rows = smaller(kStrip, static_cast<int>(job.s_q - row));
-      const StripWindows& windows = *scratch_.windows;
       scratch_.windows->set(job, row, rows);
-      const bool makes_delta = column.whole_head && first == 0;
+      const bool makes_delta = piece.whole_head && first == 0;
       if (makes_delta) delta(job_, row, rows);
-      const int behind = first + keys;
-      const bool seen_before = first > column.first && windows.sees(column.first, first - column.first);
-      const bool seen_behind = behind < column.end && windows.sees(behind, column.end - behind);
-      if (windows.sees(first, keys)) {
-        add_strip(row, rows, first, keys, makes_delta);
-        const bool whole = column.whole_head && !seen_behind;
-        sum_dq(seen_before ? dq : nullptr, whole ? scratch_.dq : dq);
-        if (whole) end_column(column, row, rows, total);
-      } else if (column.whole_head && behind == job.s_k && !(first > 0 && windows.sees(0, first))) {
+      if (sees(first, end)) {
+        load_rows(row, rows);
+        next_ = NextStrip::after(job_, row, scratch_.windows->keys_seen(first, keys) / kKeyStep, makes_delta);
+        add_strip(piece, row, rows, first, end, dq, total);
+      } else if (piece.whole_head && end == job.s_k && !sees(0, first)) {
         store_zeros(job_.dq, job.d, row, rows);
+      }
+    }
+  }
+
+  /// A stretch of keys, column by column and chunk by chunk. Sums that keys outside of it have begun or will go on with
+  /// are in `dq` and `total`, all others in the scratch.
+  void add_strip(const KeyPiece& piece, int64_t row, int rows, int first, int end, float* dq, float* total) {
+    if (!sees(0, first) && !sees(end, job_.forward.s_k)) total = scratch_.total;
+    for (int c = 0; c < piece.columns; ++c) {
+      const KeyColumn column = piece.column(c);
+      const int from = larger(first, column.first), to = smaller(end, column.end);
+      const bool here = piece.whole_head && !sees(column.first, from) && !sees(to, column.end);
+      float* const of_column = here ? scratch_.column : dq;
+      for (int chunk = from; chunk < to; chunk += kBackwardChunk) {
+        const int chunk_end = smaller(chunk + kBackwardChunk, to);
+        if (!sees(chunk, chunk_end)) continue;
+        add_chunk(row, rows, first, chunk, chunk_end);
+        const bool seen_before = sees(column.first, chunk), seen_behind = sees(chunk_end, column.end);
+        const bool whole = piece.whole_head && !seen_behind;
+        sum_dq(seen_before ? of_column : nullptr, whole ? scratch_.dq : of_column);
+        if (whole) end_column(column, row, rows, total);
       }
     }
   }
@@ -151,10 +172,7 @@ class Backward {
   /// The strip's dQ of a column, which is done, and those of the columns before it: left in `total` for the columns
   /// behind it, or written. As finish_dq() adds them, bit for bit.
   void end_column(const KeyColumn& column, int64_t row, int rows, float* total) {
-    const StripWindows& windows = *scratch_.windows;
-    const int s_k = job_.forward.s_k;
-    const bool seen_before = column.first > 0 && windows.sees(0, column.first);
-    const bool seen_behind = column.end < s_k && windows.sees(column.end, s_k - column.end);
+    const bool seen_before = sees(0, column.first), seen_behind = sees(column.end, job_.forward.s_k);
     float* const to = seen_behind ? total : scratch_.dq;
     if (seen_before || seen_behind) {
       const long floats = static_cast<long>(round_up(job_.forward.d, kRows)) * kStrip;
@@ -186,20 +204,25 @@ class Backward {
     }
   }
 
-  void add_strip(int64_t row, int rows, int first, int keys, bool makes_delta) {
-    const ForwardJob& job = job_.forward;
+  /// What all five products need of a strip whose windows are set.
+  void load_rows(int64_t row, int rows) {
     load_strip(row, rows);
 #ifdef __AVX512BF16__
     if constexpr (kPairs) {
+      const ForwardJob& job = job_.forward;
       const bool q_finite = pack_row_pairs(job.q, job.d, row, rows, pitch_, scratch_.q_rows);
       const bool d_o_finite = pack_row_pairs(job_.d_o, job.d_v, row, rows, pitch_v_, scratch_.do_rows);
       rows_finite_ = q_finite && d_o_finite;
     }
 #endif
-    next_ = NextStrip::after(job_, row, scratch_.windows->keys_seen(first, keys) / kKeyStep, makes_delta);
-    __builtin_memset(scratch_.dq, 0, sizeof(float) * static_cast<size_t>(round_up(job.d, Unit::kOutputStep)) * kStrip);
-    for (int block = 0; block * kKeyBlock < keys; ++block)
-      add_block(row, rows, first, block, smaller(kKeyBlock, keys - block * kKeyBlock));
+  }
+
+  /// Keys [chunk, end) of the stretch that begins with key `first`; their dQ is in scratch_.dq then.
+  void add_chunk(int64_t row, int rows, int first, int chunk, int end) {
+    __builtin_memset(scratch_.dq, 0,
+                     sizeof(float) * static_cast<size_t>(round_up(job_.forward.d, Unit::kOutputStep)) * kStrip);
+    for (int key = chunk; key < end; key += kKeyBlock)
+      add_block(row, rows, first, (key - first) / kKeyBlock, smaller(kKeyBlock, end - key));
   }
 
   /// Cuts a block of keys into runs, in their order; keys that no query of the strip sees are in none. Returns how
@@ -235,15 +258,15 @@ class Backward {
   }
 
   /// S of a run into s, dP into dp. S comes a few keys at a time: between them the next strip is fetched.
-  void multiply_scores(int chunk_key, const KeyRun& run) {
+  void multiply_scores(int stretch_key, const KeyRun& run) {
     const long lanes = run.low * kLanes;
     const int vectors = run.high - run.low;
     for (int key = run.key; key < run.key + run.keys; key += kKeyStep) {
       next_.fetch();
-      Unit::scores(vectors, scratch_.k + static_cast<long>(chunk_key + key) * words_, words_,
+      Unit::scores(vectors, scratch_.k + static_cast<long>(stretch_key + key) * words_, words_,
                    scratch_.q_columns + lanes, scratch_.s + static_cast<long>(key) * kStrip + lanes, kKeyStep, words_);
     }
-    Unit::scores(vectors, scratch_.v + static_cast<long>(chunk_key + run.key) * words_v_, words_v_,
+    Unit::scores(vectors, scratch_.v + static_cast<long>(stretch_key + run.key) * words_v_, words_v_,
                  scratch_.do_columns + lanes, scratch_.dp + static_cast<long>(run.key) * kStrip + lanes, run.keys,
                  words_v_);
   }
@@ -270,19 +293,20 @@ class Backward {
               first, run, scratch_.s, scratch_.dp);
   }
 
-  void add_block(int64_t row, int rows, int chunk, int block, int keys) {
-    const int chunk_key = block * kKeyBlock, first = chunk + chunk_key;
+  /// A block of the stretch that begins with key `stretch`.
+  void add_block(int64_t row, int rows, int stretch, int block, int keys) {
+    const int stretch_key = block * kKeyBlock, first = stretch + stretch_key;
     KeyRun runs[kMostRuns];
     const int count = find_runs(first, keys, runs);
     if (count == 0 || !gather_block(row, rows, first, keys, runs, count)) return;
     for (int i = 0; i < count; ++i) {
-      multiply_scores(chunk_key, runs[i]);
+      multiply_scores(stretch_key, runs[i]);
       if (scratch_.finite[block] && rows_finite_) {
         make_words(first, runs[i]);
         add_products(block, round_up(keys, kKeyStep), runs[i]);
       } else {
         make_gradients(first, runs[i], /*before_cap=*/false);
-        add_carefully(row, rows, chunk, chunk_key, keys, runs[i]);
+        add_carefully(row, rows, stretch, stretch_key, keys, runs[i]);
       }
     }
   }
@@ -303,16 +327,16 @@ class Backward {
   }
 
   /// The three sums of a run where K, Q or dO hold what is no number.
-  void add_carefully(int64_t row, int rows, int chunk, int chunk_key, int keys, const KeyRun& run) {
+  void add_carefully(int64_t row, int rows, int stretch, int stretch_key, int keys, const KeyRun& run) {
     const ForwardJob& job = job_.forward;
     const VisiblePairs visible{*scratch_.windows, job.has_bit_masks() ? scratch_.mask_bits : nullptr,
-                               chunk + chunk_key};
+                               stretch + stretch_key};
     const int end = smaller(run.key + run.keys, keys);
     add_dq_carefully(job, scratch_.dp, visible, run, end, scratch_.dq);
     add_outer_carefully(scratch_.s, job_.d_o, job.d_v, row, rows, visible, run, end,
-                        scratch_.dv + static_cast<long>(chunk_key) * pitch_v_, pitch_v_);
+                        scratch_.dv + static_cast<long>(stretch_key) * pitch_v_, pitch_v_);
     add_outer_carefully(scratch_.dp, job.q, job.d, row, rows, visible, run, end,
-                        scratch_.dk + static_cast<long>(chunk_key) * pitch_, pitch_);
+                        scratch_.dk + static_cast<long>(stretch_key) * pitch_, pitch_);
   }
 
   void add_score_gradients(int64_t row, int rows, int chunk, int keys, const ScoreSums& to) {
@@ -367,7 +391,7 @@ class Backward {
                     pitch_, run.keys, terms);
   }
 
-  /// The strip's dQ of this chunk and of those `before`, if there are any.
+  /// The strip's dQ of a chunk and of those `before`, if there are any.
   void sum_dq(const float* before, float* to) const {
     const long floats = static_cast<long>(round_up(job_.forward.d, kRows)) * kStrip;
     // The factor of the end is known here already: what is rounded is what will be written.
@@ -387,7 +411,7 @@ class Backward {
     }
   }
 
-  void end_chunk(int first, int keys) {
+  void end_stretch(int first, int keys) {
     store_rows(job_.dk, job_.forward.d, first, keys, scratch_.dk, pitch_, job_.forward.scale);
     store_rows(job_.dv, job_.forward.d_v, first, keys, scratch_.dv, pitch_v_, 1.f);
   }

@@ -132,17 +132,18 @@ struct BackwardScratch {
   float *s, *dp;                  // [kKeyBlock][kStrip]
   float *p_rows, *ds_rows;        // pairs: [kKeyBlock][kStrip / 2]
   float* ds_pairs;                // pairs: [kKeyBlock / 2][kStrip]
-  float *k, *v;                   // [kBackwardChunk][words]
+  float *k, *v;                   // [stretch][words]
   float* k_panels;                // per block, as Unit::pack_values lays out values
-  float *dk, *dv;                 // [kBackwardChunk][pitch]
-  float* dq;                      // [d, rounded up to Unit::kOutputStep][kStrip]
+  float *dk, *dv;                 // [stretch][pitch]
+  float* dq;                      // [d, rounded up to Unit::kOutputStep][kStrip], of a chunk
+  float *column, *total;          // likewise, of the column's chunks and of the columns so far
   float* bias;                    // [kKeyBlock][kStrip]
   BlockBits *mask_bits, *drop_bits;
   bool* finite;       // of K, for each block
   long panel_floats;  // of a block
 
   template <class Unit>
-  static size_t carve(BackwardScratch& scratch, char* base, int d, int d_v) {
+  static size_t carve(BackwardScratch& scratch, char* base, int d, int d_v, int stretch) {
     size_t offset = 0;
     const auto take = [&](size_t bytes) {
       char* const at = base + offset;
@@ -164,15 +165,16 @@ struct BackwardScratch {
     scratch.p_rows = floats(Unit::kPairs ? kKeyBlock * kStrip / 2 : 0);
     scratch.ds_rows = floats(Unit::kPairs ? kKeyBlock * kStrip / 2 : 0);
     scratch.ds_pairs = floats(Unit::kPairs ? kKeyBlock * kStrip / 2 : 0);
-    scratch.k = floats(static_cast<long>(kBackwardChunk) * words);
-    scratch.v = floats(static_cast<long>(kBackwardChunk) * words_v);
+    scratch.k = floats(static_cast<long>(stretch) * words);
+    scratch.v = floats(static_cast<long>(stretch) * words_v);
     scratch.panel_floats = Unit::value_floats(d, kKeyBlock);
-    scratch.k_panels = floats(scratch.panel_floats * (kBackwardChunk / kKeyBlock));
-    scratch.dk = floats(static_cast<long>(kBackwardChunk) * pitch);
-    scratch.dv = floats(static_cast<long>(kBackwardChunk) * pitch_v);
-    scratch.dq = floats(static_cast<long>(round_up(d, Unit::kOutputStep)) * kStrip);
+    scratch.k_panels = floats(scratch.panel_floats * (stretch / kKeyBlock));
+    scratch.dk = floats(static_cast<long>(stretch) * pitch);
+    scratch.dv = floats(static_cast<long>(stretch) * pitch_v);
+    float** const sums[] = {&scratch.dq, &scratch.column, &scratch.total};
+    for (float** sum : sums) *sum = floats(static_cast<long>(round_up(d, Unit::kOutputStep)) * kStrip);
     scratch.bias = floats(kKeyBlock * kStrip);
-    scratch.finite = reinterpret_cast<bool*>(take(kBackwardChunk / kKeyBlock));
+    scratch.finite = reinterpret_cast<bool*>(take(static_cast<size_t>(stretch / kKeyBlock)));
     scratch.mask_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
     scratch.drop_bits = reinterpret_cast<BlockBits*>(take(sizeof(BlockBits)));
     return offset;
