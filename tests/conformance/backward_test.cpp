@@ -70,18 +70,20 @@ BACKWARD(many_tiles_of_keys_add_to_the_gradient_of_a_query) {
       }
 }
 
-// Where dQ is added up over chunks of keys, dK and dV over strips of queries, and both at once: with few heads the keys
-// of one are dealt out to threads, with many they are not, but come in two stretches.
+// Where dQ is added up over chunks of keys, dK and dV over strips of queries, and both at once. The keys of one head
+// are dealt out to threads; those of 4 are columns that one, two or four threads go over head by head, in two
+// stretches; those of 16 are one column each.
 BACKWARD(strips_of_queries_and_chunks_of_keys_add_up_to_every_gradient) {
   const char* const first_strips_hidden = "g:200,-80";    // queries 0 to 80 see nothing, the others few keys
   const char* const last_strips_hidden = "g:-2480,3000";  // queries from 119 on see nothing, the others the last keys
   for (const DataType type : {f32, bf16})
     for (const char* mask : {"n", "b", "b:600,0", "b:100,0,3", first_strips_hidden, last_strips_hidden})
-      for (const std::int64_t heads : {1, 16}) {
-        if (small_scale() && (heads > 1 || type == f32)) continue;
+      for (const std::int64_t heads : {1, 4, 16}) {
+        if (type == f32 && (heads == 16 || small_scale())) continue;
+        if (heads > 1 && small_scale()) continue;
         Case c = small_backward();
         c.type = type, c.mask = Mask::parse(mask);
-        c.b = heads == 1 ? 1 : 4, c.h_k = heads / c.b, c.h = heads == 1 ? 2 : c.h_k;
+        c.b = heads == 16 ? 4 : 1, c.h_k = heads / c.b, c.h = heads == 1 ? 2 : c.h_k;
         c.s_q = {150}, c.s_k = {2600}, c.d = c.d_v = 16;
         c.bias = BiasSpec{f32, {.query = true}}, c.dbias = f32;
         c.sink = SinkInit::normal, c.dsink = true;
