@@ -39,6 +39,17 @@ double rounding_unit(DataType type) {
   }
 }
 
+double rounding_at_zero(DataType type) {
+  switch (type) {
+    case DataType::bf16:
+      return 0x1p-134;
+    case DataType::f16:
+      return 0x1p-25;
+    default:
+      return 0x1p-150;
+  }
+}
+
 void Comparison::compare(std::string_view tensor, Distance& distance, const Position& position, double exact,
                          const TensorView& view, std::int64_t at, double allowed) {
   const double got = core::load(view.data, view.type, at);

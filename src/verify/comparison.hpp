@@ -32,5 +32,7 @@ class Comparison {
 
 /// How much an element of a type is off after rounding, the u of the contract for tolerances.
 double rounding_unit(DataType type);
+/// What rounding may take from a number however small it is, or add to it: half the step between numbers around 0.
+double rounding_at_zero(DataType type);
 
 }  // namespace heed::verify

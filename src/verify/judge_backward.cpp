@@ -292,7 +292,7 @@ class BackwardJudge {
   double allowed(const std::string& name, DataType type, const Bucket& bucket, const Row& row, double magnitude,
                  double spread) const {
     constexpr double kF32 = 0x1p-24;
-    const double of_values = 3 * bucket.plain_error + rounding_unit(type) * bucket.largest;
+    const double of_values = 3 * bucket.plain_error + rounding_unit(type) * bucket.largest + rounding_at_zero(type);
     // Logits and dP are sums of d and d_v products, rounded at every step; the plain computation may be spared that.
     const double of_logits = 0.5 * kF32 * roundings(case_.d + case_.d_v) * magnitude;
     // A weight is off by half a unit after rounding, in a few terms maybe by more than the plain one's.

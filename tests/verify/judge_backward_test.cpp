@@ -122,6 +122,21 @@ TEST(JudgeBackward, expects_rows_that_are_the_same_to_have_the_same_errors) {
   EXPECT_FALSE(with_d_off_by(0x1p-16F, true).valid());
 }
 
+/// With a single key dQ is 0, also of the plain computation. Another order of sums may leave more of it than half of
+/// what f16 has next to 0, which is rounded to all of it.
+TEST(JudgeBackward, allows_the_step_from_zero_to_the_next_number) {
+  Case c = every_gradient(f16);
+  c.bias.reset(), c.dbias.reset(), c.sink = SinkInit::none, c.dsink = false, c.alibi = Alibi::none, c.dslopes = false;
+  c.s_k = {1}, c.d = 1, c.d_v = 2, c.scale = 0.15;
+  const auto with_dq_of = [&c](double steps) {
+    return run_case(c, plain_gradients([=](BackwardArgs& args) {
+                      core::store(args.dq.data, f16, place(args.dq, 0, 0, 0, 0), steps * 0x1p-24);
+                    }));
+  };
+  EXPECT_TRUE(with_dq_of(1).valid()) << with_dq_of(1).to_string();
+  EXPECT_THAT(with_dq_of(2).to_string(), HasSubstr("dq at (0, 0, 0, 0) is"));
+}
+
 /// What an engine computes that leaves out some query heads: as if their dO, and so all they add, were 0.
 TEST(JudgeBackward, notices_a_query_head_that_is_missing_from_its_group) {
   for (const DataType type : {f32, bf16}) {
