@@ -30,11 +30,10 @@ struct Sum {
   Real done(Real sum) const { return measure == Measure::gradient || together ? sum : std::sqrt(sum); }
 };
 
-/// Whether the rows of q, k, v, dO or so are the same row again, along any dimension. dO is when o.sum() is trained.
-bool repeats_rows(const TensorView& view, const Problem& problem, std::int64_t heads) {
+/// Whether rows of a sequence, in `heads` heads, are the same row again: those of dO are where o.sum() is trained.
+bool repeats_rows(const TensorView& view, std::int64_t heads) {
   const Strides steps = core::strides_of(view);
-  return steps.sequence == 0 || (steps.head == 0 && heads > 1) ||
-         (steps.batch == 0 && problem.batch() > 1 && problem.mode() == Mode::batch);
+  return steps.sequence == 0 || (steps.head == 0 && heads > 1);
 }
 
 /// Of a bias along (batch, head, query, key): dimensions are aligned from the right, missing ones have size 1.
@@ -52,13 +51,11 @@ class Backward {
       : problem_(Problem::of(given)), args_(given), options_(options), weight_type_(weight_type), measure_(measure) {
     args_.forward = core::forward_half(given);
     if (measure == Measure::magnitude) {
-      const auto repeat = [&](const TensorView& view, std::int64_t heads) {
-        return repeats_rows(view, problem_, heads);
-      };
-      const std::int64_t heads_q = problem_.heads_q(), heads_k = problem_.heads_k();
-      weights_.together = repeat(args_.forward.q, heads_q);
-      over_queries_.together = weights_.together || repeat(args_.d_o, heads_q);
-      over_keys_.together = repeat(args_.forward.k, heads_k) || repeat(args_.forward.v, heads_k);
+      // Sums over queries go over a group's heads, too; sums over keys stay in one head.
+      const std::int64_t heads_k = problem_.heads_k(), group = heads_k == 0 ? 1 : problem_.heads_q() / heads_k;
+      weights_.together = repeats_rows(args_.forward.q, group);
+      over_queries_.together = weights_.together || repeats_rows(args_.d_o, group);
+      over_keys_.together = repeats_rows(args_.forward.k, 1) || repeats_rows(args_.forward.v, 1);
     }
     args_.forward.dropout = core::with_state_read(args_.forward.dropout);
     bias_sizes_ = sizes_of(args_.dbias);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace heed::verify {
@@ -40,14 +41,8 @@ double rounding_unit(DataType type) {
 }
 
 double rounding_at_zero(DataType type) {
-  switch (type) {
-    case DataType::bf16:
-      return 0x1p-134;
-    case DataType::f16:
-      return 0x1p-25;
-    default:
-      return 0x1p-150;
-  }
+  constexpr std::uint64_t kBitsOfSmallest = 1;
+  return core::load(&kBitsOfSmallest, type, 0) / 2;
 }
 
 void Comparison::compare(std::string_view tensor, Distance& distance, const Position& position, double exact,

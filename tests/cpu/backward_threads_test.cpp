@@ -80,7 +80,7 @@ TEST(BackwardThreads, AnyNumberOfThreadsGivesTheSameBits) {
 }
 
 /// dQ of four heads, whose 4200 keys are four columns of one to six chunks. Of a small head dim four chunks are in
-/// memory at a time, of a large one a single chunk.
+/// memory at a time, of a large one fewer, as the caches have room.
 std::vector<float> dq_of_columns(int threads, const Mask& mask, std::int64_t rows, std::int64_t dim) {
   constexpr std::int64_t kKeys = 4200, kHeads = 4;
   std::vector<float> q = BackwardCaller::fill(rows * kHeads * dim, 17),

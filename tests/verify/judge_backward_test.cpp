@@ -46,6 +46,13 @@ Case every_gradient(DataType type = f32) {
   return c;
 }
 
+/// Of q, k and v alone.
+Case gradients_of_operands(DataType type) {
+  Case c = every_gradient(type);
+  c.bias.reset(), c.dbias.reset(), c.sink = SinkInit::none, c.dsink = false, c.alibi = Alibi::none, c.dslopes = false;
+  return c;
+}
+
 void expect_wrong(const Case& c, const Target& target, const std::string& text) {
   const Verdict verdict = run_case(c, target);
   EXPECT_EQ(verdict.status, Verdict::Status::wrong) << text;
@@ -106,8 +113,7 @@ TEST(JudgeBackward, notices_a_key_that_is_lost_or_too_many) {
 /// Where o.sum() is trained, all rows of dO are one, and with a single key dP and D of all rows are the same number: so
 /// is their rounding, which adds up in dK and does not average out.
 TEST(JudgeBackward, expects_rows_that_are_the_same_to_have_the_same_errors) {
-  Case c = every_gradient();
-  c.bias.reset(), c.dbias.reset(), c.sink = SinkInit::none, c.dsink = false, c.alibi = Alibi::none, c.dslopes = false;
+  Case c = gradients_of_operands(f32);
   c.s_q = {64}, c.s_k = {1}, c.d_v = 16, c.distribution = Distribution::uniform;
   const auto with_d_off_by = [&c](float error, bool same_rows) {
     const Change before = [&](BackwardArgs& args) {
@@ -125,8 +131,7 @@ TEST(JudgeBackward, expects_rows_that_are_the_same_to_have_the_same_errors) {
 /// With a single key dQ is 0, also of the plain computation. Another order of sums may leave more of it than half of
 /// what f16 has next to 0, which is rounded to all of it.
 TEST(JudgeBackward, allows_the_step_from_zero_to_the_next_number) {
-  Case c = every_gradient(f16);
-  c.bias.reset(), c.dbias.reset(), c.sink = SinkInit::none, c.dsink = false, c.alibi = Alibi::none, c.dslopes = false;
+  Case c = gradients_of_operands(f16);
   c.s_k = {1}, c.d = 1, c.d_v = 2, c.scale = 0.15;
   const auto with_dq_of = [&c](double steps) {
     return run_case(c, plain_gradients([=](BackwardArgs& args) {
@@ -140,8 +145,7 @@ TEST(JudgeBackward, allows_the_step_from_zero_to_the_next_number) {
 /// What an engine computes that leaves out some query heads: as if their dO, and so all they add, were 0.
 TEST(JudgeBackward, notices_a_query_head_that_is_missing_from_its_group) {
   for (const DataType type : {f32, bf16}) {
-    Case c = every_gradient(type);
-    c.bias.reset(), c.dbias.reset(), c.sink = SinkInit::none, c.dsink = false, c.alibi = Alibi::none, c.dslopes = false;
+    const Case c = gradients_of_operands(type);
     const Target loses_one{.name = "plain", .forward = {}, .backward = [&c](const Buffers&, const BackwardArgs& args) {
                              oracle::plain_backward(args);
                              const Buffers others(c);  // dK and dV of the same case without one head
