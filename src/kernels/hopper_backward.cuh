@@ -13,6 +13,7 @@
 // in f32, in the order of the accumulator's fragments, which hopper_backward_rows.cuh sorts.
 #pragma once
 
+#include "hopper_backward_adds.cuh"
 #include "hopper_backward_config.h"
 #include "hopper_backward_copies.cuh"
 #include "hopper_backward_tiles.cuh"
@@ -42,125 +43,6 @@ HEED_DEVICE void multiply_dq(float (&c)[C.dq_registers()], u64 ds, u64 k) {
   }
 }
 
-/// The barriers, by their addresses. dq_full: [blocks of even or odd number][warpgroup], dq_empty: [warpgroup]. The last
-/// three are there where a bias is copied.
-template <HopperBackwardConfig C>
-struct BackwardBarriers {
-  u32 k_full, k_empty, v_full, v_empty, dq_full, dq_empty, q_full, q_empty, o_full, o_empty, ds_full, ds_empty;
-  u32 work_full, bias_full, bias_empty;
-
-  __device__ __forceinline__ explicit BackwardBarriers(u32 at)
-      : k_full(at),
-        k_empty(at + 16),
-        v_full(at + 32),
-        v_empty(at + 40),
-        dq_full(at + 48),
-        dq_empty(at + 80),
-        q_full(at + 96),
-        q_empty(q_full + 8 * C.kStages),
-        o_full(q_empty + 8 * C.kStages),
-        o_empty(o_full + 8 * C.kStages),
-        ds_full(o_empty + 8 * C.kStages),
-        ds_empty(ds_full + 8 * C.kStages),
-        work_full(ds_empty + 8 * C.kStages),
-        bias_full(work_full + 8),
-        bias_empty(bias_full + 8 * C.kStages) {}
-
-  __device__ __forceinline__ void init() const {
-    constexpr int kMathWarps = 8, kAdders = 2;
-    constexpr bool kStoreReadsDs = C.stores_dbias && C.pipeline == BackwardPipeline::ahead;
-    for (int i = 0; i < C.k_stages(); ++i) {
-      mbarrier_init(k_full + 8 * i, 1);
-      mbarrier_init(k_empty + 8 * i, kMathWarps + kAdders + (C.bias_copied() || C.zeroes_ahead() ? 1 : 0));
-    }
-    mbarrier_init(v_full, 1);
-    mbarrier_init(v_empty, kMathWarps);
-    for (int i = 0; i < 2; ++i) {
-      mbarrier_init(dq_full + 8 * i, kMathWarps / 2);
-      mbarrier_init(dq_full + 16 + 8 * i, kMathWarps / 2);
-      mbarrier_init(dq_empty + 8 * i, 1);
-    }
-    for (int i = 0; i < C.kStages; ++i) {
-      mbarrier_init(q_full + 8 * i, 1);
-      mbarrier_init(q_empty + 8 * i, kMathWarps);
-      mbarrier_init(o_full + 8 * i, 1);
-      mbarrier_init(o_empty + 8 * i, kMathWarps);
-      mbarrier_init(ds_full + 8 * i, kMathWarps);
-      mbarrier_init(ds_empty + 8 * i, kMathWarps + (kStoreReadsDs ? 1 : 0));
-    }
-    if constexpr (C.bias_copied()) {
-      mbarrier_init(work_full, 1);
-      for (int i = 0; i < C.kStages; ++i) {
-        mbarrier_init(bias_full + 8 * i, 32);
-        mbarrier_init(bias_empty + 8 * i, kMathWarps);
-      }
-    }
-    mbarrier_init_fence();
-  }
-};
-
-/// dS of a block -> dBias, as soon as both warpgroups have written it. The slot of its tile is not written again before
-/// this thread has come to the next tile. One thread.
-template <HopperBackwardConfig C>
-HEED_DEVICE void store_ds(const TensorMap* map, const BackwardParams& p, const BackwardBarriers<C>& bar,
-                          const volatile KeyTile& slot, const TileSteps<C>& step, u32 base, u32 stage, u32 phase) {
-  mbarrier_wait(bar.ds_full + 8 * stage, phase);
-  if (p.d_bias) {
-#pragma unroll
-    for (int w = 0; w < C.kWarpgroups; ++w)
-      tma_store(map, base + C.ds_at() + stage * C.ds_bytes() + w * (C.tile_q * 128), slot.tile * C.kTileK + w * 64,
-                step.block * C.tile_q, step.head * p.d_bias_map.head, slot.batch * p.d_bias_map.batch);
-    tma_store_commit();
-  }
-  // In step dS is not written again before the memory of this block's dQ is free, which is waited for with this store.
-  if constexpr (C.pipeline == BackwardPipeline::ahead) {
-    tma_store_wait_read<0>();
-    mbarrier_arrive(bar.ds_empty + 8 * stage);
-  }
-}
-
-/// Adds the dQ of every other block of this thread block's tiles to the sum in global memory. One thread.
-template <HopperBackwardConfig C>
-HEED_DEVICE void add_dq(const TensorMap* map_dbias, const BackwardParams& p, const BackwardBarriers<C>& bar,
-                        const volatile KeyTile* works, u32 base, u32 parity) {
-  const u32 stage = base + C.dq_at();
-  const u64 keep = keep_in_l2();
-  const i64 blocks_of_head = p.row_space / C.tile_q;
-  u32 number = 0;  // of blocks so far, of all tiles
-#pragma unroll 1
-  for (u32 tile_count = 0;; ++tile_count) {
-    const TileTurn<C> turn(tile_count);
-    mbarrier_wait(bar.k_full + 8 * turn.stage, turn.phase);
-    const volatile KeyTile& slot = works[turn.slot];
-    const int tile = slot.tile, row_block = slot.row_block, pair = pair_of(p, slot.batch, slot.head);
-    const int steps = (slot.end_block - slot.first_block) * p.forward.group;
-    TileSteps<C> step(slot.first_block, slot.end_block, slot.head * p.forward.group);
-    mbarrier_arrive(bar.k_empty + 8 * turn.stage);
-    if (tile < 0) break;
-    if constexpr (C.zeroes_ahead()) wait_for_zeros(p, pair);
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i, ++number, step.next()) {
-      if (number % 2 != parity) continue;
-      if constexpr (C.stores_dbias) store_ds<C>(map_dbias, p, bar, slot, step, base, parity, number >> 1 & 1);
-      const i64 at = step.head * blocks_of_head + row_block + step.block;
-      // All tiles from the one that goes first to this one have the block.
-      if (C.ordered) wait_for_turn(p.turns + 2 * at, tile);
-#pragma unroll
-      for (u32 w = 0; w < 2; ++w) {
-        mbarrier_wait(bar.dq_full + 16 * parity + 8 * w, number >> 1 & 1);
-        add_staged_dq<C>(p, at * (C.tile_q * C.d) + w * C.dq_half(), stage + w * (C.dq_half() * 4), C.dq_half(), keep);
-        tma_store_commit();
-      }
-      tma_store_wait_read<1>();
-      mbarrier_arrive(bar.dq_empty);
-      tma_store_wait_read<0>();
-      mbarrier_arrive(bar.dq_empty + 8);
-      if (C.ordered) give_turn_away(p.turns + 2 * at, C.last_tile_first() ? tile - 1 : tile + 1);
-    }
-  }
-  tma_store_wait<0>();
-}
-
 /// map_dbias: where it is stored.
 template <HopperBackwardConfig C>
 HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do, const TensorMap& map_k,
@@ -170,8 +52,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   static constexpr ForwardFeatures F = C.features;
   constexpr int kM = C.tile_q, kN = C.kTileK;
   constexpr bool kAhead = C.pipeline == BackwardPipeline::ahead;
-  constexpr bool kLateDk = kAhead && kM == 128;  // zeroed behind the first block: registers are short until then
-  constexpr u32 kMeeting = 1;  // a named barrier of both math warpgroups
+  constexpr u32 kMeeting = 1, kTurn = 4;  // named barriers: of both math warpgroups, and of who has the turn
   const ForwardParams& p = params.forward;
 
   extern __shared__ __align__(1024) u8 heed_shared[];
@@ -256,20 +137,20 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   };
   auto issue_dp = [&](u32 stage) __attribute__((always_inline)) {
     wgmma_fence();
-    multiply_scores<C, T>(dp, v_rows, o_rows + stage * (C.q_bytes() / 16));
+    multiply_scores<C, T>(dp, v_rows + (C.v_with_k() ? k_at : 0), o_rows + stage * (C.q_bytes() / 16));
     wgmma_commit();
   };
-  auto issue_dv = [&](u32 stage) __attribute__((always_inline)) {
+  auto issue_dv = [&]<bool kFirst = false>(u32 stage) __attribute__((always_inline)) {
     wgmma_fence();
-    multiply_gradient<C, T>(dv, weights, o_columns + stage * (C.q_bytes() / 16));
+    multiply_gradient<C, T, kFirst>(dv, weights, o_columns + stage * (C.q_bytes() / 16));
     wgmma_commit();
   };
-  auto issue_dk = [&](u32 stage) __attribute__((always_inline)) {
+  auto issue_dk = [&]<bool kFirst = false>(u32 stage) __attribute__((always_inline)) {
     wgmma_fence();
-    multiply_gradient<C, T>(dk, ds, q_columns + stage * (C.q_bytes() / 16));
+    multiply_gradient<C, T, kFirst>(dk, ds, q_columns + stage * (C.q_bytes() / 16));
     wgmma_commit();
   };
-  auto issue_dq = [&](u32 stage) __attribute__((always_inline)) {
+  auto issue_dq = [&](u32 stage, u32 k_at) __attribute__((always_inline)) {
     wgmma_fence();
     multiply_dq<C, T>(dq, ds_rows + stage * (C.ds_bytes() / 16), k_columns + k_at);
     wgmma_commit();
@@ -295,13 +176,16 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       entries.copied.begin(base + C.bias_at() + stage * C.bias_bytes(), w * 64 + warp * 16, my_lane());
     }
   };
-  auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
-    make_weights<C, T>(p, sequence, batch, head, block * kM, key0, warp, my_lane(), drop_keys,
-                       of_queries(C.lse_at(), stage), entries, s, weights);
-    if constexpr (C.bias_copied()) {
+  auto part_of_exponentials = [&]<int kFrom, int kTo>(int block, int head) __attribute__((always_inline)) {
+    make_weights<C, T, kFrom, kTo>(p, sequence, batch, head, block * kM, key0, warp, my_lane(), drop_keys,
+                                   of_queries(C.lse_at(), stage), entries, s, weights);
+    if constexpr (C.bias_copied() && kTo == kM / 16) {
       __syncwarp();
       arrive(bar.bias_empty + 8 * stage);
     }
+  };
+  auto exponentials = [&](int block, int head) __attribute__((always_inline)) {
+    part_of_exponentials.template operator()<0, kM / 16>(block, head);
   };
   auto gradients = [&](int block) __attribute__((always_inline)) {
     make_gradients<C, T>(p, of_queries(C.dot_at(), stage), s, dp, ds);
@@ -337,17 +221,18 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     arrive(bar.dq_full + 16 * stage + 8 * w);
   };
 
-#pragma unroll 1
-  for (u32 tile_count = 0;; ++tile_count) {
+  // The tile at work, and its blocks.
+  u32 tile_count = 0;
+  int keys_here = 0, blocks_left = 0;
+  TileSteps<C> step(0, 0, 0);
+  // The next tile, once its K has come. Without one: false.
+  auto begin_tile = [&](u32 number) __attribute__((always_inline)) {
+    tile_count = number;
     const TileTurn<C> turn(tile_count);
     mbarrier_wait(bar.k_full + 8 * turn.stage, turn.phase);
     volatile KeyTile& slot = works[turn.slot];
-    KeyTile work;
-    work.tile = slot.tile;
-    if (work.tile < 0) break;
-    work.head = slot.head;
-    work.first_block = slot.first_block;
-    work.end_block = slot.end_block;
+    const int tile = slot.tile;
+    if (tile < 0) return false;
     batch = slot.batch;
     k_at = turn.stage * (C.k_bytes() / 16);
     sequence = lengths_of<ForwardFeatures{}>(p, 0);
@@ -356,119 +241,27 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       sequence.s_k = slot.s_k;
     }
     sequence = with_mask<F>(p, sequence);
-    key0 = work.tile * kN + int(w) * 64;
-    const int keys_here = sequence.s_k - work.tile * kN;
+    key0 = tile * kN + int(w) * 64;
+    keys_here = sequence.s_k - tile * kN;
     if (F.own_lengths && keys_here < kN) zero_rows<C>(base + turn.stage * C.k_bytes(), keys_here, kN);
-    auto wait_v = [&]() __attribute__((always_inline)) {
-      if constexpr (!C.v_with_o()) mbarrier_wait(bar.v_full, tile_count & 1);
-      if (F.own_lengths && keys_here < kN) zero_rows<C>(base + C.v_at(), keys_here, kN);
-    };
-    TileSteps<C> step(work.first_block, work.end_block, work.head * p.group);
-    const int steps = (work.end_block - work.first_block) * p.group;
-    // Here: a copy of an accumulator inside the pipeline would serialise it.
-    if constexpr (!kLateDk) make_zeros(dk);
-    make_zeros(dv);
-
-    if constexpr (!kAhead) {
-      wait_v();
-#pragma unroll 1
-      for (int i = 0; i < steps; ++i) {
-        wait_q(step.block);
-        issue_s(stage);
-        wait_o();
-        issue_dp(stage);
-        fetch_entries(step.block, step.head);
-        wgmma_wait<1>(s);
-        exponentials(step.block, step.head);
-        wgmma_wait<0>(dp);
-        gradients(step.block);
-        issue_dv(stage);
-        write_ds();
-        if constexpr (C.stores_dbias) tell_of_ds();
-        barrier_sync(kMeeting, 256);
-        issue_dq(stage);
-        wgmma_wait<1>(dv);
-        arrive(bar.o_empty + 8 * stage);
-        issue_dk(stage);
-        wgmma_wait<1>(dq);
-        hand_over_dq(stage);
-        wgmma_wait<0>(dk);
-        arrive(bar.q_empty + 8 * stage);
-        next_block();
-        step.next();
-      }
-      arrive(bar.k_empty + 8 * turn.stage);
-      arrive(bar.v_empty);
-    } else {
-      wait_q(step.block);
-      issue_s(stage);
-      wait_o();
-      wait_v();
-      issue_dp(stage);
-      fetch_entries(step.block, step.head);
-      wgmma_wait<1>(s);
-      exponentials(step.block, step.head);
-      issue_dv(stage);
-      wgmma_wait<1>(dp);
-      gradients(step.block);
-      share_ds();
-      wgmma_wait<0>(dv);
-      // The loop is cut where nothing is in flight: were S or dP, ptxas would serialise all wgmma; were dV, it would run
-      // out of registers. dQ is two blocks late: the first time a product of stale memory, and ignored.
-      if constexpr (kLateDk) make_zeros(dk);
-      bool real = false;
-#pragma unroll 1
-      for (int left = steps - 1; left > 0; --left) {
-        step.next();
-        const u32 before = stage;
-        next_block();
-        issue_dk(before);
-        if (real) wait_ds(stage, phase ^ 1);
-        issue_dq(stage);
-        wait_q(step.block);
-        issue_s(stage);
-        wgmma_wait<1>(dq);  // and dK
-        arrive(bar.q_empty + 8 * before);
-        arrive(bar.o_empty + 8 * before);
-        if (real) {
-          arrive(bar.ds_empty + 8 * stage);
-          hand_over_dq(stage);
-        }
-        wait_o();
-        issue_dp(stage);
-        fetch_entries(step.block, step.head);
-        wgmma_wait<1>(s);
-        exponentials(step.block, step.head);
-        issue_dv(stage);
-        wgmma_wait<1>(dp);
-        gradients(step.block);
-        share_ds();
-        wgmma_wait<0>(dv);
-        real = true;
-      }
-      arrive(bar.v_empty);
-      arrive(bar.o_empty + 8 * stage);
-      issue_dk(stage);
-      if (real) wait_ds(stage ^ 1, phase ^ stage ^ 1);
-      issue_dq(stage ^ 1);
-      wgmma_wait<0>(dq);
-      if (real) {
-        arrive(bar.ds_empty + 8 * (stage ^ 1));
-        hand_over_dq(stage ^ 1);
-      }
-      wait_ds(stage, phase);
-      issue_dq(stage);
-      wgmma_wait<0>(dq);
-      pin(dk);
-      pin(dv);
-      arrive(bar.k_empty + 8 * turn.stage);
-      arrive(bar.q_empty + 8 * stage);
-      arrive(bar.ds_empty + 8 * stage);
-      hand_over_dq(stage);
-      next_block();
-    }
-
-    // The slot is still this tile's: nobody writes it before the next tile is done.
+    const int first_block = slot.first_block, end_block = slot.end_block;
+    step = TileSteps<C>(first_block, end_block, slot.head * p.group);
+    blocks_left = (end_block - first_block) * p.group;
+    return true;
+  };
+  auto wait_v = [&]() __attribute__((always_inline)) {
+    if constexpr (!C.v_with_k() && !C.v_with_o()) mbarrier_wait(bar.v_full, tile_count & 1);
+    if (F.own_lengths && keys_here < kN) zero_rows<C>(base + TileTurn<C>(tile_count).v_at(), keys_here, kN);
+  };
+  auto give_k_back = [&](u32 number) __attribute__((always_inline)) {
+    arrive(bar.k_empty + 8 * TileTurn<C>(number).stage);
+  };
+  auto give_v_back = [&]() __attribute__((always_inline)) {
+    if constexpr (!C.v_with_k()) arrive(bar.v_empty);
+  };
+  // Its slot is still this tile's: the next but one has another.
+  auto store_tile = [&](u32 number) __attribute__((always_inline)) {
+    volatile KeyTile& slot = works[TileTurn<C>(number).slot];
     KeyTile done;
     done.tile = slot.tile;
     done.head = slot.head;
@@ -480,6 +273,202 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     store_keys<false, C, T>(params, dv, {params.dv, params.dv_steps, p.d_v, F.dropout ? p.drop_scale : 1.0f}, done,
                             first_key, lane);
     store_keys<true, C, T>(params, dk, {params.dk, params.dk_steps, p.d, p.scale}, done, first_key, lane);
+  };
+
+  if constexpr (!kAhead) {
+    // Half of the exponentials run under dP. ptxas would wait for dP as early as it can, but not in front of a branch: this
+    // one, which nobody takes.
+    constexpr int kUnderDp = F.only_positions() ? kM / 32 : 0;
+    auto exponentials_until_dp = [&]() __attribute__((always_inline)) {
+      if constexpr (kUnderDp > 0) {
+        part_of_exponentials.template operator()<0, kUnderDp>(step.block, step.head);
+#pragma unroll
+        for (int i = 0; i < 4 * kUnderDp; ++i) pin(weights[i]);
+        if (phase > 1) wait_a_while();
+      }
+      wgmma_wait<0>(dp);
+      part_of_exponentials.template operator()<kUnderDp, kM / 16>(step.block, step.head);
+    };
+    // kBegins: the first of its tile. What the tile before has summed up leaves under the product of S, while V comes.
+    // Beside more than a mask there are no registers left for that, and a tile's blocks are alike.
+    auto block = [&]<bool kBegins>() __attribute__((always_inline)) {
+      wait_q(step.block);
+      issue_s(stage);
+      if constexpr (kBegins) {
+        wgmma_wait<1>(dv);  // nothing of it is in flight, but ptxas would wait for S
+        pin(dk);
+        if (tile_count > 0) store_tile(tile_count - 1);
+      }
+      wait_o();
+      if constexpr (kBegins) wait_v();
+      issue_dp(stage);
+      fetch_entries(step.block, step.head);
+      wgmma_wait<1>(s);
+      exponentials_until_dp();
+      gradients(step.block);
+      issue_dv.template operator()<kBegins>(stage);
+      write_ds();
+      if constexpr (C.stores_dbias) tell_of_ds();
+      barrier_sync(kMeeting, 256);
+      issue_dq(stage, k_at);
+      wgmma_wait<1>(dv);
+      arrive(bar.o_empty + 8 * stage);
+      issue_dk.template operator()<kBegins>(stage);
+      wgmma_wait<1>(dq);
+      hand_over_dq(stage);
+      wgmma_wait<0>(dk);
+      arrive(bar.q_empty + 8 * stage);
+      next_block();
+      step.next();
+    };
+    if constexpr (F.only_positions() && !F.own_lengths) {
+      bool more = begin_tile(0);
+#pragma unroll 1
+      while (more) {
+        block.template operator()<true>();
+#pragma unroll 1
+        for (int left = blocks_left - 1; left > 0; --left) block.template operator()<false>();
+        give_k_back(tile_count);
+        give_v_back();
+        more = begin_tile(tile_count + 1);
+      }
+      if (tile_count > 0) store_tile(tile_count - 1);
+    } else {
+#pragma unroll 1
+      for (u32 number = 0; begin_tile(number); ++number) {
+        make_zeros(dk);
+        make_zeros(dv);
+        wait_v();
+#pragma unroll 1
+        for (int left = blocks_left; left > 0; --left) block.template operator()<false>();
+        give_k_back(number);
+        give_v_back();
+        store_tile(number);
+      }
+    }
+  } else {
+    // A tile's first block, when nothing is left of the tile before.
+    auto first_block = [&]() __attribute__((always_inline)) {
+      wait_q(step.block);
+      issue_s(stage);
+      wait_o();
+      wait_v();
+      issue_dp(stage);
+      fetch_entries(step.block, step.head);
+      wgmma_wait<1>(s);
+      exponentials(step.block, step.head);
+      issue_dv.template operator()<true>(stage);
+      wgmma_wait<1>(dp);
+      gradients(step.block);
+      share_ds();
+      wgmma_wait<0>(dv);
+    };
+    // dQ is two blocks late, so that a tile's last two are multiplied beside the next one's first two. late: whether there
+    // is one; k_late: of its tile.
+    bool late = false, late_of_tile_before = false;
+    u32 k_late = 0;
+    // One block further: dK of the block before, dQ of the one before that, S of this one. kBegins: it is the first of its
+    // tile, and what the tile before has summed up leaves under the product of S.
+    // The warpgroups take turns with these three. Side by side they would be at products together, and at exponentials.
+    // The loop over blocks is cut where nothing is in flight: were S or dP, ptxas would serialise all wgmma; were dV, it
+    // would run out of registers.
+    auto next_block_of = [&]<bool kBegins>() __attribute__((always_inline)) {
+      const u32 before = stage;
+      next_block();
+      barrier_sync(kTurn + w, 256);
+      issue_dk(before);
+      if (late) wait_ds(stage, phase ^ 1);
+      issue_dq(stage, k_late);  // of stale memory, and ignored, where none is late
+      wait_q(step.block);
+      issue_s(stage);
+      barrier_arrive(kTurn + (w ^ 1), 256);
+      wgmma_wait<1>(dq);  // and dK
+      arrive(bar.q_empty + 8 * before);
+      arrive(bar.o_empty + 8 * before);
+      if (late) {
+        arrive(bar.ds_empty + 8 * stage);
+        hand_over_dq(stage);
+        if constexpr (!kBegins) {
+          if (late_of_tile_before) give_k_back(tile_count - 1);
+        }
+      }
+      if constexpr (kBegins) {
+        pin(dk);
+        pin(dv);
+        store_tile(tile_count - 1);
+      }
+      wait_o();
+      if constexpr (kBegins) wait_v();
+      issue_dp(stage);
+      fetch_entries(step.block, step.head);
+      wgmma_wait<1>(s);
+      exponentials(step.block, step.head);
+      issue_dv.template operator()<kBegins>(stage);
+      wgmma_wait<1>(dp);
+      gradients(step.block);
+      share_ds();
+      wgmma_wait<0>(dv);
+    };
+    auto end_tile = [&](u32 number) __attribute__((always_inline)) {
+      arrive(bar.o_empty + 8 * stage);
+      issue_dk(stage);
+      if (late) wait_ds(stage ^ 1, phase ^ stage ^ 1);
+      issue_dq(stage ^ 1, k_late);
+      wgmma_wait<0>(dq);
+      if (late) {
+        arrive(bar.ds_empty + 8 * (stage ^ 1));
+        hand_over_dq(stage ^ 1);
+        if (late_of_tile_before) give_k_back(number - 1);
+      }
+      wait_ds(stage, phase);
+      issue_dq(stage, k_at);
+      wgmma_wait<0>(dq);
+      pin(dk);
+      pin(dv);
+      give_k_back(number);
+      arrive(bar.q_empty + 8 * stage);
+      arrive(bar.ds_empty + 8 * stage);
+      hand_over_dq(stage);
+      next_block();
+      store_tile(number);
+    };
+
+    // From tile to tile without a pause, but behind one of a single block: its K lies where the next but one comes.
+    constexpr bool kFlows = C.k_stages() > 1 && F.only_positions();
+    if (w == 1) barrier_arrive(kTurn, 256);  // the first warpgroup begins
+    bool more = begin_tile(0);
+#pragma unroll 1
+    while (more) {
+      first_block();
+      late = late_of_tile_before = false;
+      u32 number;
+      bool flows;
+#pragma unroll 1
+      do {
+        make_zeros(dk);  // a copy of an accumulator inside the pipeline would serialise it
+#pragma unroll 1
+        for (int left = blocks_left - 1; left > 0; --left) {
+          step.next();
+          next_block_of.template operator()<false>();
+          late = true;
+          late_of_tile_before = false;
+          k_late = k_at;
+        }
+        give_v_back();
+        number = tile_count;
+        flows = kFlows && blocks_left > 1;
+        if (flows) {
+          more = begin_tile(number + 1);
+          if (more) {
+            next_block_of.template operator()<true>();
+            late_of_tile_before = true;
+          }
+        }
+      } while (flows && more);
+      end_tile(number);
+      if (!flows) more = begin_tile(number + 1);
+    }
+    if (fresh(threadIdx.x) / 128 == 1) barrier_sync(kTurn, 256);  // nobody leaves a turn that was given
   }
 }
 

@@ -41,8 +41,9 @@ struct HopperBackwardConfig {
   /// Tiles of keys add to a block of dQ from the last one that has it to the first, and not the other way round.
   constexpr bool last_tile_first() const { return ordered && features.mask == MaskShape::window; }
   constexpr bool bias_copied() const { return bias_route == BiasRoute::copied && features.bias == BiasType::as_input; }
-  /// V comes with a tile's first dO, before which nobody multiplies it. In step the loop is slower so.
-  constexpr bool v_with_o() const { return pipeline == BackwardPipeline::ahead; }
+  /// Where V has not come with K, it comes with a tile's first dO, before which nobody multiplies it. In step the loop
+  /// is slower so.
+  constexpr bool v_with_o() const { return pipeline == BackwardPipeline::ahead && !v_with_k(); }
   /// The warp that would copy a bias zeroes the sum of dQ, a few heads before tiles add to it: so it is still in the
   /// second-level cache when they do. Tiles in order have turns to wait for, and lengths of their own other heads
   /// ahead.
@@ -76,9 +77,16 @@ struct HopperBackwardConfig {
     const int bytes = 3 * k_bytes() + kStages * (2 * q_bytes() + ds_bytes()) + tile_q * d * 4 + kOthers;
     return !bias_copied() && bytes <= 227 * 1024 ? 2 : 1;
   }
+  /// And with it V, where there is room for that, too.
+  constexpr bool v_with_k() const {
+    constexpr int kOthers = 1024;  // barriers, slots, zeros
+    const int bytes =
+        4 * k_bytes() + kStages * (2 * q_bytes() + ds_bytes() + 2 * 4 * tile_q) + tile_q * d * 4 + kOthers;
+    return k_stages() == 2 && bytes <= 227 * 1024;
+  }
   static constexpr bool swaps_k_and_v() { return false; }  ///< as below
   constexpr int v_at() const { return k_stages() * k_bytes(); }
-  constexpr int q_at() const { return v_at() + k_bytes(); }
+  constexpr int q_at() const { return v_at() + k_bytes() * (v_with_k() ? 2 : 1); }
   constexpr int o_at() const { return q_at() + kStages * q_bytes(); }
   constexpr int ds_at() const { return o_at() + kStages * q_bytes(); }    ///< [buffer][warpgroup's 64 keys][query]
   constexpr int dq_at() const { return ds_at() + kStages * ds_bytes(); }  ///< [warp][chunk][lane][16 bytes]
@@ -90,7 +98,7 @@ struct HopperBackwardConfig {
   constexpr int barriers() const { return 12 + 6 * kStages + (bias_copied() ? 1 + 2 * kStages : 0); }
   constexpr int work_at() const { return (barriers_at() + 8 * barriers() + 63) / 64 * 64; }
   constexpr int zeros_at() const { return work_at() + work_slots(k_stages()) * 64; }
-  constexpr int zero_bytes() const { return zeroes_ahead() ? 1024 : 0; }  ///< of which dQ's sum is zeroed
+  constexpr int zero_bytes() const { return zeroes_ahead() ? 512 : 0; }  ///< of which dQ's sum is zeroed
   constexpr int shared_bytes() const { return zeros_at() + zero_bytes(); }
 
   /// Which limit this combination breaks; null: it can be compiled.
@@ -154,6 +162,7 @@ struct HopperWideBackwardConfig {
 
   static constexpr int tile_q = 64, kTileK = 64, kPanel = 64 * 128;  ///< bytes of 64 rows of a panel
   static constexpr bool v_with_o() { return false; }                 ///< as above; who copies has no registers for it
+  static constexpr bool v_with_k() { return false; }                 ///< as above
   static constexpr bool ordered = false;                             ///< as above
   static constexpr bool last_tile_first() { return false; }          ///< as above
   constexpr bool zeroes_ahead() const { return !owned_dq && !features.own_lengths; }  ///< as above

@@ -96,14 +96,15 @@ HEED_DEVICE void copy_key_tiles(const TensorMap& map_q, const TensorMap& map_do,
         mbarrier_arrive(full);
         return;
       }
-      mbarrier_arrive_expect(full, C.k_bytes());
+      mbarrier_arrive_expect(full, C.k_bytes() * (C.v_with_k() ? 2 : 1));
       load(base + turn.k_at(), &map_k, full, work.k_row + work.tile * C.kTileK, key_head, p.k_map, C.kTileK * 128, once);
+      if constexpr (C.v_with_k()) load_v(full);
     };
     if constexpr (C.k_stages() > 1) begin_tile();
     if (!done) {
       draw_if(kAlike || left == 1);
       load_q(step.block, step.head);
-      if constexpr (!C.v_with_o() && !C.swaps_k_and_v()) load_v_alone();
+      if constexpr (!C.v_with_k() && !C.v_with_o() && !C.swaps_k_and_v()) load_v_alone();
       load_o(step.block, step.head, C.v_with_o());
       if constexpr (C.swaps_k_and_v()) load_v_alone();  // its room is the last to become free
     }

@@ -45,7 +45,7 @@ struct TileTurn : RingTurn<C.k_stages()> {  // of K
     if constexpr (C.swaps_k_and_v()) {
       return (this->stage ^ 1) * C.k_bytes();
     } else {
-      return C.v_at();
+      return C.v_at() + (C.v_with_k() ? this->stage * C.k_bytes() : 0);
     }
   }
 };
@@ -172,11 +172,12 @@ HEED_DEVICE void multiply_scores(float (&c)[C.tile_q / 2], u64 a, u64 b) {
     WgmmaMajor<T, C.tile_q>::template add<false, false>(c, a + (i % 4) * 2 + (i / 4) * (C.kTileK * 128 / 16),
                                                         b + (i % 4) * 2 + (i / 4) * (C.tile_q * 128 / 16));
 }
-// c [64 keys x d] += A [64 keys x tile_q] (registers) B [tile_q x d]
-template <auto C, class T>
+// c [64 keys x d] += A [64 keys x tile_q] (registers) B [tile_q x d]; kFirst: c = A B
+template <auto C, class T, bool kFirst = false>
 HEED_DEVICE void multiply_gradient(float (&c)[C.d / 2], const u32 (&a)[C.tile_q / 4], u64 b) {
+  if constexpr (kFirst) WgmmaFirst<T, C.d>::registers_shared(c, a[0], a[1], a[2], a[3], b);
 #pragma unroll
-  for (int i = 0; i < C.tile_q / 16; ++i)
+  for (int i = kFirst ? 1 : 0; i < C.tile_q / 16; ++i)
     Wgmma<T, C.d>::template registers_shared<true>(c, a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3],
                                                    b + i * (16 * 128 / 16), 1);
 }
@@ -185,8 +186,8 @@ HEED_DEVICE bool lost(float weight) { return __float_as_int(weight) < 0; }
 
 /// S^T of 64 keys by tile_q queries -> P^T: 16 bits in `weights`, and in s what dS is made of: P times the soft cap's
 /// slope, negative where dropout took the entry. lse_at: where this thread's LSEs of the first 16 queries lie. `entries`,
-/// BlockEntries, were fetched before.
-template <auto C, class T, class Entries>
+/// BlockEntries, were fetched before. Of queries [16 * kFrom, 16 * kTo), which are asked for in rising order.
+template <auto C, class T, int kFrom = 0, int kTo = C.tile_q / 16, class Entries>
 HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, int batch, int head, int first_query,
                               int first_key, u32 warp, u32 lane, const DropKey& drop_keys, u32 lse_at,
                               Entries& entries, float (&s)[C.tile_q / 2], u32 (&weights)[C.tile_q / 4]) {
@@ -195,13 +196,15 @@ HEED_DEVICE void make_weights(const ForwardParams& p, const Sequence& sequence, 
   const EntryPlace place{batch, head, first_query, warp_key, int(lane)};
   KeyFeatures<F, T> keys;
   keys.set(p, batch, head, warp_key + int(lane) / 4);
-  if (F.blocks || hides_some<F, C.tile_q>(sequence, first_query, first_key))
-    hide<F, T>(p, sequence, keys, s, first_query, lane);
-  if constexpr (F.soft_cap) cap_scores<F>(p, s);
+  if constexpr (kFrom == 0) {
+    if (F.blocks || hides_some<F, C.tile_q>(sequence, first_query, first_key))
+      hide<F, T>(p, sequence, keys, s, first_query, lane);
+    if constexpr (F.soft_cap) cap_scores<F>(p, s);
+  }
   // Of this thread's first query from its first key.
   const float distance = float(first_query + int(lane % 4) * 2 + sequence.s_k - sequence.s_q - keys.key);
 #pragma unroll
-  for (int i = 0; i < C.tile_q / 16; ++i) {
+  for (int i = kFrom; i < kTo; ++i) {
     float lse[4], slopes[8], bias[8];
     load_shared(lse, lse_at + i * 64);
     if constexpr (F.bias != BiasType::none) {

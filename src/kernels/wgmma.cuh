@@ -20,6 +20,7 @@ HEED_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "m
 HEED_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 HEED_DEVICE void wgmma_wait_all() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 /// No register of c may be read or written across this line.
+HEED_DEVICE void pin(u32& x) { asm volatile("" : "+r"(x)::"memory"); }
 template <int R>
 HEED_DEVICE void pin(float (&c)[R]) {
 #pragma unroll
@@ -99,6 +100,16 @@ struct Wgmma;
 #define HEED_REGS128(c) HEED_REGS120(c), HEED_C8(c, 120)
 // clang-format on
 
+// clang-format off
+#define HEED_W8(c, i) "=f"(c[i]), "=f"(c[i + 1]), "=f"(c[i + 2]), "=f"(c[i + 3]), "=f"(c[i + 4]), "=f"(c[i + 5]), "=f"(c[i + 6]), "=f"(c[i + 7])
+#define HEED_OUT16(c) HEED_W8(c, 0), HEED_W8(c, 8)
+#define HEED_OUT24(c) HEED_OUT16(c), HEED_W8(c, 16)
+#define HEED_OUT32(c) HEED_OUT24(c), HEED_W8(c, 24)
+#define HEED_OUT40(c) HEED_OUT32(c), HEED_W8(c, 32)
+#define HEED_OUT48(c) HEED_OUT40(c), HEED_W8(c, 40)
+#define HEED_OUT64(c) HEED_OUT48(c), HEED_W8(c, 48), HEED_W8(c, 56)
+// clang-format on
+
 // The operands behind R accumulator registers are numbered a = R, b = R + 1, ...
 #define HEED_WGMMA(T, N, R, a, b, c, d, e, f, g)                                                                       \
   template <>                                                                                                          \
@@ -150,20 +161,31 @@ HEED_WGMMA(bf16, 224, 112, 112, 113, 114, 115, 116, 117, 118)
 HEED_WGMMA(f16, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 HEED_WGMMA(bf16, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 
+/// C [64 x N] = A [64 x 16, registers] * B [16 x N, shared, N contiguous]. What C held before is not kept alive.
+template <class T, int N>
+struct WgmmaFirst;
+
+#define HEED_WGMMA_FIRST(T, N, R, a, b, c, d, e)                                                                       \
+  template <>                                                                                                          \
+  struct WgmmaFirst<T, N> {                                                                                            \
+    HEED_DEVICE void registers_shared(float (&acc)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b_operand) {                 \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"                                                          \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" HEED_LIST##R "}, {%" #a ", %" #b   \
+                   ", %" #c ", %" #d "}, %" #e ", p, 1, 1, 1;\n}"                                                      \
+                   : HEED_OUT##R(acc)                                                                                  \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b_operand));                                              \
+    }                                                                                                                  \
+  };
+HEED_WGMMA_FIRST(f16, 64, 32, 32, 33, 34, 35, 36)
+HEED_WGMMA_FIRST(bf16, 64, 32, 32, 33, 34, 35, 36)
+HEED_WGMMA_FIRST(f16, 128, 64, 64, 65, 66, 67, 68)
+HEED_WGMMA_FIRST(bf16, 128, 64, 64, 65, 66, 67, 68)
+
 // Products of two operands in shared memory, either of which may be stored with K as its rows ("columns": its 64 or N
 // elements are the contiguous dimension). `first` does not read the accumulator: what it held before is not kept alive.
 template <class T, int N>
 struct WgmmaMajor;
 
-// clang-format off
-#define HEED_W8(c, i) "=f"(c[i]), "=f"(c[i + 1]), "=f"(c[i + 2]), "=f"(c[i + 3]), "=f"(c[i + 4]), "=f"(c[i + 5]), "=f"(c[i + 6]), "=f"(c[i + 7])
-#define HEED_OUT16(c) HEED_W8(c, 0), HEED_W8(c, 8)
-#define HEED_OUT24(c) HEED_OUT16(c), HEED_W8(c, 16)
-#define HEED_OUT32(c) HEED_OUT24(c), HEED_W8(c, 24)
-#define HEED_OUT40(c) HEED_OUT32(c), HEED_W8(c, 32)
-#define HEED_OUT48(c) HEED_OUT40(c), HEED_W8(c, 40)
-#define HEED_OUT64(c) HEED_OUT48(c), HEED_W8(c, 48), HEED_W8(c, 56)
-// clang-format on
 
 #define HEED_WGMMA_MAJOR(T, N, R, a, b, c, d)                                                                          \
   template <>                                                                                                          \

@@ -84,6 +84,7 @@ HEED_DEVICE void bulk_add(typename T::Raw* to, u32 from, u32 bytes, u64) {
     in = from_float<T>(to_float<T>(in) + to_float<T>(added));
   });
 }
+HEED_DEVICE void wait_a_while() {}
 HEED_DEVICE void fence_shared_for_async() {}
 
 HEED_DEVICE u32 load_acquire(const u32* from) {

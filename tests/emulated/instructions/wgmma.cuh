@@ -22,6 +22,7 @@ HEED_DEVICE void wgmma_wait_all() {
 }
 template <class X, int R>
 HEED_DEVICE void pin(X (&)[R]) {}
+HEED_DEVICE void pin(u32&) {}
 template <int R>
 HEED_DEVICE void make_zeros(float (&c)[R]) {
   for (float& x : c) x = 0.0f;
@@ -94,6 +95,12 @@ struct Wgmma {
           return to_float<T>(u16(row[k % 8 / 2][static_cast<std::size_t>(half) + k / 8 * 2] >> (16 * (k % 2))));
         },
         b, accumulate != 0);
+  }
+};
+template <class T, int N>
+struct WgmmaFirst {
+  HEED_DEVICE void registers_shared(float (&c)[N / 2], u32 a0, u32 a1, u32 a2, u32 a3, u64 b) {
+    Wgmma<T, N>::template registers_shared<true>(c, a0, a1, a2, a3, b, 0);
   }
 };
 template <class T, int N>
