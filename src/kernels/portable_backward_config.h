@@ -21,7 +21,7 @@ enum class BackwardPart : int {
 };
 
 /// What `together` keeps of its tile of keys in shared memory, to have its registers for sums.
-constexpr int kTileStateBytes = 64;
+constexpr int kTileStateBytes = 128;
 
 /// Of the ring of `bias`.
 constexpr int kMostDBiasStages = 5;

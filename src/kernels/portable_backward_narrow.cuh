@@ -93,19 +93,12 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
   i64 tile = blockIdx.x;
 #pragma unroll 1
   while (tile < i64(p.row_tiles) * (p.heads / p.group) * p.batch) {
-    if (threadIdx.x == 0) *state = new_tile<C>(p, tile);
+    set_tile<C>(bp, tile, state, threadIdx.x);
     __syncthreads();
-    const auto blocks_of_head = [](const TileState& t) { return (t.end_row - t.first_row + kBlock - 1) / kBlock; };
-    const auto rows_of = [&](const TileState& t, int block) {
-      const int of_head = blocks_of_head(t);
-      return HeadRows{t.kv_head * p.group + int(u32(block) / u32(of_head)),
-                      t.first_row + int(u32(block) % u32(of_head)) * kBlock};
-    };
-    const auto count = [&] { return max(blocks_of_head(tile_state_at(state_at)), 0) * p.group; };
-
+    const auto rows_of = [&](int block) { return block_rows<kBlock>(memory.order(), block); };
+    const auto count = [&] { return memory.order().of_head * p.group; };
     const auto load = [&](u32 slot, int block) {
-      const TileState t = tile_state_at(state_at);
-      load_rows<C>(bp, t, rows_of(t, block), memory, slot, thread_anew());
+      load_rows<C>(bp, rows_of(block), memory, slot, thread_anew());
     };
     u32 k_held[kM][kKSteps][4], v_held[kM][kVSteps][4];
     if (count() > 0) {
@@ -143,7 +136,7 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
         u32 q_across, q_down, do_across, do_down, v, stats, ds;
         int lane, row, key;
       };
-      const auto places = [&] {
+      const auto places = [&](int first_row) {
         const u32 lane = lane_anew(), warp = warp_anew(), turn = warp / kPairs % 2, key = warp % kPairs * kKeys;
         const u32 q = memory.q(slot) + turn * (16 * kD * kBytes), d_o = memory.d_o(slot) + turn * (16 * kDv * kBytes);
         return Places{
@@ -155,7 +148,7 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
             .stats = memory.stats(slot) + (16 * turn + lane % 4 * 2) * 4,
             .ds = moved<kBlock / 8>(weights_place<kBlock>(ds_at + key * (kBlock * kBytes), lane), 0, 2 * turn),
             .lane = int(lane),
-            .row = int(16 * turn),
+            .row = first_row + int(16 * turn),
             .key = int(key)};
       };
       const auto step = [&]<bool edge>(const Places& at, int j) __attribute__((always_inline)) {
@@ -175,7 +168,7 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
         multiply_held<T, kDv>(dp, v_held, at.v, at.do_across + j * (kStride * kDv * kBytes));
         TileState t;
         if constexpr (edge) t = tile_state_at(state_at);
-        differentiate_keys<edge, F>(p, t, s, dp, lse, dot, (edge ? rows_of(t, i).row : 0) + kStride * j + at.row,
+        differentiate_keys<edge, F>(p, t, s, dp, lse, dot, at.row + kStride * j,
                                     edge ? t.first_key + at.key : 0, at.lane);
         u32 a[kM][4];
         pack_weights<T, 16, kM>(a, s, 0);
@@ -186,18 +179,18 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
         multiply_values_of_step<T, kD, kD, kM>(dk, a, at.q_down + j * (kStride * kD * kBytes), 0);
       };
       const auto seen = [&](int row, int rows, int key) {
-        const TileState t = tile_state_at(state_at);
-        return pairs_seen<F>(t, rows_of(t, int(fresh(i))).row + row, rows, key, kKeys);
+        return pairs_seen<F>(tile_state_at(state_at), row, rows, key, kKeys);
       };
-      if (seen(0, kBlock, warp_anew() % kPairs * kKeys) == PairsSeen::all) {
-        const Places at = places();
+      const int row = rows_of(i).row;
+      if (memory.sees_all(row) || seen(row, kBlock, warp_anew() % kPairs * kKeys) == PairsSeen::all) {
+        const Places at = places(0);
 #pragma unroll
         for (int j = 0; j < kSteps; ++j) step.template operator()<false>(at, j);
       } else {
 #pragma unroll 1
         for (int j = 0; j < kSteps; ++j) {
-          const Places at = places();
-          if (seen(kStride * j + at.row, 16, at.key) == PairsSeen::none) {
+          const Places at = places(rows_of(int(fresh(i))).row);
+          if (seen(at.row + kStride * j, 16, at.key) == PairsSeen::none) {
             const u32 zeros[4] = {0, 0, 0, 0};
 #pragma unroll
             for (int m = 0; m < kM; ++m) store_fragment<kBlock>(moved<kBlock / 8>(at.ds, 0, kStride / 8 * j), m, zeros);
@@ -211,11 +204,11 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
       __syncthreads();
 
       {
-        const TileState t = tile_state_at(state_at);
-        const HeadRows here = rows_of(t, i);
+        const HeadRows here = rows_of(i);
         const int lane = lane_anew(), dq_warp = warp_anew();
-        if (sees<F>(t, here.row + first_dq_row<C>(dq_warp), kBlock / C.row_warps(), 0, kTile))
-          add_dq<C, Stored::by_depth>(bp, t, here, memory, ds_at, dq_warp, lane);
+        if (memory.sees_all(here.row) || sees<F>(tile_state_at(state_at), here.row + first_dq_row<C>(dq_warp),
+                                                 kBlock / C.row_warps(), 0, kTile))
+          add_dq<C, Stored::by_depth>(bp, here, memory, ds_at, dq_warp, lane);
       }
       if (i + 2 < count()) load(slot, i + 2);
       close_copies();

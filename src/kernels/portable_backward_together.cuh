@@ -29,30 +29,62 @@ struct alignas(16) TileState {
   int first_row, end_row;  ///< of the blocks of query rows that see one of the keys
   u32 spoilt;  ///< bits 2 * g and 2 * g + 1: dK and dV of the g-th 16 keys have met a hidden row that is no number
 };
-static_assert(sizeof(TileState) == kTileStateBytes);
 
-HEED_DEVICE TileState tile_state_at(u32 from) {
-  TileState t;
-  u32* const words = reinterpret_cast<u32*>(&t);
+/// What is the same for all blocks of rows of a tile, so that little is left to do between two of them.
+struct alignas(16) BlockOrder {
+  int of_head;  ///< blocks
+  u32 inverse;  ///< 2^32 / of_head, or a little less
+  int first_row;
+  int rows;  ///< of the sequence
+};
+struct alignas(16) RowSources {  ///< of the group's first head, row 0
+  const void *q, *d_o;
+  const float *lse, *dot;
+};
+struct alignas(16) RowSums {
+  float* dq;             ///< as RowSources
+  int all_from, all_to;  ///< rows between these see all keys of the tile, which are all there
+};
+struct TileBlocks {
+  BlockOrder order;
+  RowSources sources;
+  RowSums sums;
+};
+static_assert(sizeof(TileState) + sizeof(TileBlocks) == kTileStateBytes);
+
+template <class X>
+HEED_DEVICE X read_anew(u32 from) {
+  X x;
+  u32* const words = reinterpret_cast<u32*>(&x);
 #pragma unroll
-  for (int i = 0; i < kTileStateBytes / 16; ++i) {
+  for (u32 i = 0; i < sizeof(X) / 16; ++i) {
     u32 four[4];
     load_anew(four, from + 16 * i);
 #pragma unroll
     for (int j = 0; j < 4; ++j) words[4 * i + j] = four[j];
   }
-  return t;
+  return x;
 }
+HEED_DEVICE TileState tile_state_at(u32 from) { return read_anew<TileState>(from); }
 
 /// A block of query rows. They come head by head.
 struct HeadRows {
-  int head, row;
+  int head;  ///< of the group
+  int row;
 
   __device__ __forceinline__ void go_on(const TileState& t, int rows) {
     row += rows;
     if (row >= t.end_row) row = t.first_row, ++head;
   }
 };
+
+/// The i-th block of a tile, without a division.
+template <int kBlock>
+HEED_DEVICE HeadRows block_rows(const BlockOrder& order, int i) {
+  int head = int(u64(u32(i)) * order.inverse >> 32), block = i - head * order.of_head;  // or one head less
+  if (block >= order.of_head) block -= order.of_head, ++head;
+  return {head, order.first_row + block * kBlock};
+}
 
 /// Whether some of `rows` rows from first_row on see some of `keys` keys of the tile, from `key` on.
 template <ForwardFeatures F>
@@ -90,8 +122,22 @@ struct TogetherMemory {
   __device__ __forceinline__ u32 weights() const { return q(C.stages); }
   /// LSE [block] and D [block]
   __device__ __forceinline__ u32 stats(u32 slot) const { return weights() + C.weight_bytes() + slot * C.stats_bytes(); }
-  /// TileState
+  /// TileState and TileBlocks
   __device__ __forceinline__ u32 state() const { return stats(C.stages); }
+  __device__ __forceinline__ u32 blocks() const { return state() + sizeof(TileState); }
+
+  __device__ __forceinline__ BlockOrder order() const { return read_anew<BlockOrder>(blocks()); }
+  __device__ __forceinline__ RowSources sources() const {
+    return read_anew<RowSources>(blocks() + sizeof(BlockOrder));
+  }
+  __device__ __forceinline__ RowSums sums() const {
+    return read_anew<RowSums>(blocks() + sizeof(BlockOrder) + sizeof(RowSources));
+  }
+  /// Whether all rows of the block see all keys of the tile; the others must be asked one by one.
+  __device__ __forceinline__ bool sees_all(int row) const {
+    const RowSums s = sums();
+    return row >= s.all_from && row + C.block <= s.all_to;
+  }
 };
 
 /// What thread 0 finds out about the tile-th tile.
@@ -112,6 +158,39 @@ HEED_DEVICE TileState new_tile(const ForwardParams& p, i64 tile) {
   return t;
 }
 
+/// And what another thread makes of that.
+template <PortableBackwardConfig C>
+HEED_DEVICE TileBlocks blocks_of(const BackwardParams& bp, const TileState& t) {
+  using T = typename TagOf<C.type>::Type;
+  const ForwardParams& p = bp.forward;
+  const int head = t.kv_head * p.group, of_head = max((t.end_row - t.first_row + C.block - 1) / C.block, 0);
+  const i64 place = head * bp.row_space + row_start(p, t.q, t.batch);
+  const bool all_keys = t.first_key + C.tile() <= t.q.s_k;
+  TileBlocks b;
+  b.order = {of_head, 0xffffffffu / u32(max(of_head, 1)), t.first_row, t.q.s_q};
+  b.sources = {matrix_of<T>(p.q, p.q_steps, t.batch, head, t.q.q_row, 0, 0).data,
+               matrix_of<T>(bp.d_o, bp.d_o_steps, t.batch, head, t.q.q_row, 0, 0).data, bp.row_lse + place,
+               bp.row_dot + place};
+  b.sums = {static_cast<float*>(bp.dq_sum) + place * C.d,
+            C.features.mask == MaskShape::none ? 0 : t.first_key + C.tile() - t.q.x,
+            !all_keys                              ? 0
+            : C.features.mask == MaskShape::window ? t.first_key + t.q.y
+                                                   : MaskParams::kUnlimited};
+  return b;
+}
+
+/// Both, by two threads, of which others know after a barrier.
+template <PortableBackwardConfig C>
+HEED_DEVICE void set_tile(const BackwardParams& bp, i64 tile, void* state, u32 thread) {
+  if (thread != 0 && thread != 32) return;
+  const TileState t = new_tile<C>(bp.forward, tile);
+  if (thread == 0) {
+    *static_cast<TileState*>(state) = t;
+  } else {
+    *reinterpret_cast<TileBlocks*>(static_cast<TileState*>(state) + 1) = blocks_of<C>(bp, t);
+  }
+}
+
 /// K and V of the tile, by all threads.
 template <PortableBackwardConfig C>
 HEED_DEVICE void load_keys(const BackwardParams& bp, const TileState& t, TogetherMemory<C> memory, u32 thread) {
@@ -125,16 +204,38 @@ HEED_DEVICE void load_keys(const BackwardParams& bp, const TileState& t, Togethe
 
 /// Q, dO, LSE and D of a block of rows, by all threads.
 template <PortableBackwardConfig C>
-HEED_DEVICE void load_rows(const BackwardParams& bp, const TileState& t, const HeadRows& rows, TogetherMemory<C> memory,
-                           u32 slot, u32 thread) {
+HEED_DEVICE void load_rows(const BackwardParams& bp, const HeadRows& rows, TogetherMemory<C> memory, u32 slot,
+                           u32 thread_index) {
   using T = typename TagOf<C.type>::Type;
+  using Raw = typename T::Raw;
   const ForwardParams& p = bp.forward;
-  const int head = rows.head, row = rows.row;
+  const u32 thread = fresh(thread_index);
+  if constexpr (C.row_bytes == 16) {
+    if (p.d == C.d && p.d_v == C.d_v && rows.row + C.block <= memory.order().rows) {  // as nearly always
+      const RowSources from = memory.sources();
+      const u64 head = u32(rows.head), row = u32(rows.row);
+      load_whole_tile<T, C.block, C.d, C.threads()>(
+          memory.q(slot), static_cast<const Raw*>(from.q) + (head * p.q_steps.head + row * p.q_steps.row),
+          p.q_steps.row, thread);
+      load_whole_tile<T, C.block, C.d_v, C.threads()>(
+          memory.d_o(slot), static_cast<const Raw*>(from.d_o) + (head * bp.d_o_steps.head + row * bp.d_o_steps.row),
+          bp.d_o_steps.row, thread);
+      constexpr u32 kFours = C.block / 4;
+      if (thread < 2 * kFours)
+        copy_16_or_zeros(memory.stats(slot) + thread * 16,
+                         (thread < kFours ? from.lse : from.dot) + (head * bp.row_space + row + thread % kFours * 4),
+                         true);
+      return;
+    }
+  }
+  const TileState t = tile_state_at(memory.state());
+  const int head = t.kv_head * p.group + rows.head, row = rows.row;
   load_tile<T, T, C.block, C.d, C.threads(), C.row_bytes>(
       memory.q(slot), matrix_of<T>(p.q, p.q_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d), row, thread);
   load_tile<T, T, C.block, C.d_v, C.threads(), C.row_bytes>(
       memory.d_o(slot), matrix_of<T>(bp.d_o, bp.d_o_steps, t.batch, head, t.q.q_row, t.q.s_q, p.d_v), row, thread);
   const i64 first_place = head * bp.row_space + row_start(p, t.q, t.batch);
+#pragma unroll 1
   for (int n = fresh(thread); n < 2 * C.block; n += C.threads()) {
     const int stats_row = row + n % C.block;
     const float* const from = n < C.block ? bp.row_lse : bp.row_dot;
@@ -150,19 +251,19 @@ HEED_DEVICE int first_dq_row(int warp) {
 }
 /// dQ = dS K for those rows, added to its sum.
 template <PortableBackwardConfig C, Stored kStored>
-HEED_DEVICE void add_dq(const BackwardParams& bp, const TileState& t, const HeadRows& here, TogetherMemory<C> memory,
-                        u32 ds_at, int warp, int lane) {
+HEED_DEVICE void add_dq(const BackwardParams& bp, const HeadRows& here, TogetherMemory<C> memory, u32 ds_at, int warp,
+                        int lane) {
   using T = typename TagOf<C.type>::Type;
   constexpr int kD = C.d, kDqColumnWarps = C.dq_column_warps(), kDqM = C.block / C.row_warps() / 16;
   constexpr int kStoredColumns = kStored == Stored::by_row ? C.tile() : C.block;
   const int dq_row = first_dq_row<C>(warp), column = warp % kDqColumnWarps, row = here.row + dq_row;
-  const i64 place = here.head * bp.row_space + row_start(bp.forward, t.q, t.batch) + row;
-  const int rows = t.q.s_q - row;
   float dq[kDqM][kD / kDqColumnWarps / 2];
   clear(dq);
   add_stored_product<T, kStored, kStoredColumns, kD, C.tile(), kDqColumnWarps, C.in_turns ? 2 : 1>(
       dq, stored_first<kStored, kStoredColumns>(ds_at, dq_row, lane), columns_first<kD>(memory.k, column, lane));
-  float* const to = static_cast<float*>(bp.dq_sum) + place * kD + column * kSumTile;
+  const int rows = memory.order().rows - row;
+  float* const to =
+      memory.sums().dq + (u64(u32(here.head)) * bp.row_space + u32(row)) * kD + column * kSumTile;
 #pragma unroll
   for (int m = 0; m < kDqM; ++m) {
     if (16 * m >= rows) break;
@@ -206,15 +307,14 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
   i64 tile = blockIdx.x;
 #pragma unroll 1
   while (tile < i64(p.row_tiles) * (p.heads / p.group) * p.batch) {
-    if (thread == 0) *state = new_tile<C>(p, tile);
+    set_tile<C>(bp, tile, state, thread);
     __syncthreads();
-    const int count = max((state->end_row - state->first_row + kBlock - 1) / kBlock, 0) * p.group;
-    HeadRows here{state->kv_head * p.group, state->first_row}, next = here;  // `next` is to be loaded
+    const int count = memory.order().of_head * p.group;
+    HeadRows here{0, state->first_row}, next = here;  // `next` is to be loaded
 
     const auto load_next = [&](int slot) {
-      const TileState t = tile_state_at(state_at);
-      load_rows<C>(bp, t, next, memory, slot, thread);
-      next.go_on(t, kBlock);
+      load_rows<C>(bp, next, memory, slot, thread);
+      next.go_on(tile_state_at(state_at), kBlock);
     };
     if (count > 0) {
       const TileState t = tile_state_at(state_at);
@@ -242,7 +342,10 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         float s[kM][kN / 2], dp[kM][kN / 2];  // products, then P and dS
         clear(s);
         clear(dp);
-        const PairsSeen seen = pairs_seen<F>(tile_state_at(state_at), rows.row + within, 16 * kM, score_key, kN);
+        const PairsSeen seen =
+            memory.sees_all(rows.row)
+                ? PairsSeen::all
+                : pairs_seen<F>(tile_state_at(state_at), rows.row + within, 16 * kM, score_key, kN);
         if (seen != PairsSeen::none) {
           const u32 my_q = memory.q(slot) + within * kD * kBytes, my_k = memory.k + score_key * kD * kBytes,
                     my_do = memory.d_o(slot) + within * kDv * kBytes, my_v = memory.v() + score_key * kDv * kBytes;
@@ -259,10 +362,10 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
               t = tile_state_at(state_at);
             } else {
               t.q = sequence_of<F>(p, 0);
-              t.batch = t.first_key = 0;
+              t.kv_head = t.batch = t.first_key = 0;
             }
             const Sequence& q = t.q;
-            const int head = rows.head, row = rows.row + within, key = t.first_key + score_key;
+            const int head = t.kv_head * p.group + rows.head, row = rows.row + within, key = t.first_key + score_key;
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
               const int my_row = int(fresh(row + 16 * m + my_lane() / 4));
@@ -319,18 +422,13 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
     if constexpr (C.in_turns) {
       // Between two barriers come dQ of block i and all else of block i + 1: for half of the warps the one first, for
       // half the other, so that the two warps of a scheduler are never both at exponentials.
+      const auto rows_of = [&](int i) { return block_rows<kBlock>(memory.order(), i); };
       int slot = 0;  // of block i + 1
 #pragma unroll 1
       for (int i = -1; i < count; ++i) {
         wait_copies<0>();  // so block i + 1 has come, dS of block i is there, and nobody reads its Q and dO any more
         __syncthreads();
-        if (i + 2 < count) {
-          const TileState t = tile_state_at(state_at);
-          HeadRows rows = here;
-          rows.go_on(t, kBlock);
-          if (i >= 0) rows.go_on(t, kBlock);
-          load_rows<C>(bp, t, rows, memory, slot ^ 1, my_thread());
-        }
+        if (i + 2 < count) load_rows<C>(bp, rows_of(i + 2), memory, slot ^ 1, my_thread());
         close_copies();
         const auto ds_of = [&](int slot) { return memory.weights() + (slot + 1) * kWeightBytes; };
 #pragma unroll 1
@@ -338,23 +436,23 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
           const int my_warp = int(fresh(warp));
           if ((my_warp < 4) == (half == 0)) {
             if (i < 0) continue;
-            const TileState t = tile_state_at(state_at);
-            if (sees<F>(t, here.row + first_dq_row<C>(my_warp), kDqRows, 0, kTile))
-              add_dq<C, Stored::by_row>(bp, t, here, memory, ds_of(slot ^ 1), my_warp, my_lane());
+            const HeadRows rows = rows_of(i);
+            if (memory.sees_all(rows.row) ||
+                sees<F>(tile_state_at(state_at), rows.row + first_dq_row<C>(my_warp), kDqRows, 0, kTile))
+              add_dq<C, Stored::by_row>(bp, rows, memory, ds_of(slot ^ 1), my_warp, my_lane());
           } else {
             if (i + 1 == count) continue;
-            HeadRows rows = here;
-            if (i >= 0) rows.go_on(tile_state_at(state_at), kBlock);
+            const HeadRows rows = rows_of(i + 1);
             // Warps that share 32 keys have scores of them alone: half of the rows each, and all or half of the keys.
             const int owner = my_warp / kColumnWarps;
             const int score_key = 32 * owner + my_warp / 2 % (kColumnWarps / 2) * kN;
             weigh(rows, slot, my_warp % 2 * (16 * kM), score_key, memory.weights(), ds_of(slot));
             barrier_sync(1 + int(fresh(warp)) / kColumnWarps, 32 * kColumnWarps);
-            if (sees<F>(tile_state_at(state_at), rows.row, kBlock, int(fresh(warp)) / kColumnWarps * 32, 32))
+            if (memory.sees_all(rows.row) ||
+                sees<F>(tile_state_at(state_at), rows.row, kBlock, int(fresh(warp)) / kColumnWarps * 32, 32))
               add_to_keys(slot, memory.weights(), ds_of(slot));
           }
         }
-        if (i >= 0) here.go_on(tile_state_at(state_at), kBlock);
         slot ^= 1;
       }
     } else {
@@ -386,7 +484,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
 
         // dQ first: its adds leave while dV and dK are multiplied.
         if (part.dq)
-          add_dq<C, Stored::by_row>(bp, tile_state_at(state_at), here, memory, ds_at, int(fresh(warp)), lane);
+          add_dq<C, Stored::by_row>(bp, here, memory, ds_at, int(fresh(warp)), lane);
 
         if (part.sums) add_to_keys(slot, p_at, ds_at);
         here.go_on(tile_state_at(state_at), kBlock);

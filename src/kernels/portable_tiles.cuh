@@ -176,6 +176,25 @@ HEED_DEVICE void load_tile(u32 to, const Matrix<T>& from, int first_row, u32 thr
   }
 }
 
+/// load_tile where all rows and columns are there: `from` is the first of kRows rows, which begin at multiples of 16
+/// bytes. A thread's rows lie alike, its places differ by constants.
+template <class T, int kRows, int kColumns, int kThreads>
+HEED_DEVICE void load_whole_tile(u32 to, const typename T::Raw* from, i64 row_step, u32 thread) {
+  constexpr int kElements = 16 / sizeof(typename T::Raw), kChunks = kColumns / kElements;
+  constexpr int kPiece = kChunks % 8 == 0 ? 8 : 4, kStep = kThreads / kPiece;  // chunks that neighbours copy, and rows
+  static_assert(kStep % 8 == 0);
+  const u32 row = thread / kPiece, chunk = thread % kPiece, place = to + chunk_offset<kChunks>(row, chunk);
+  const typename T::Raw* source = from + (u64(row) * u64(row_step) + chunk * kElements);
+#pragma unroll
+  for (int r = 0; r < kRows; r += kStep) {
+    if (kRows % kStep != 0 && r + int(row) >= kRows) break;
+#pragma unroll
+    for (int piece = 0; piece < kChunks; piece += kPiece)
+      copy_16_or_zeros(place + (r * kChunks + piece) * 16, source + piece * kElements, true);
+    source += kStep * row_step;
+  }
+}
+
 /// Where a lane points for the four 8 x 8 matrices of a tile's first 16 rows and first two chunks, which come row by
 /// row: as the right operand wants them, two neighbouring registers for each eight rows.
 template <int kChunks>
