@@ -428,8 +428,6 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
       for (int i = -1; i < count; ++i) {
         wait_copies<0>();  // so block i + 1 has come, dS of block i is there, and nobody reads its Q and dO any more
         __syncthreads();
-        if (i + 2 < count) load_rows<C>(bp, rows_of(i + 2), memory, slot ^ 1, my_thread());
-        close_copies();
         const auto ds_of = [&](int slot) { return memory.weights() + (slot + 1) * kWeightBytes; };
 #pragma unroll 1
         for (int half = 0; half < 2; ++half) {
@@ -442,6 +440,9 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
               add_dq<C, Stored::by_row>(bp, rows, memory, ds_of(slot ^ 1), my_warp, my_lane());
           } else {
             if (i + 1 == count) continue;
+            // Here, not behind the barrier for all: there the other half of the warps has its products at once.
+            if (i + 2 < count) load_rows<C>(bp, rows_of(i + 2), memory, slot ^ 1, my_thread());
+            close_copies();
             const HeadRows rows = rows_of(i + 1);
             // Warps that share 32 keys have scores of them alone: half of the rows each, and all or half of the keys.
             const int owner = my_warp / kColumnWarps;
