@@ -256,7 +256,7 @@ constexpr PortableBackwardConfig together_config(PortableBackwardConfig c, const
     c.block = c.step = choice.block;
     c.stages = choice.stages;
     c.in_turns = choice.in_turns;
-    c.held_v = !holds || c.stages != 2 ? 0 : full ? 16 : 32;
+    c.held_v = !holds || c.stages != 2 ? 0 : full || (tight && c.block == 128) ? 16 : 32;
     if (c.is_narrow()) c.step = 16;
     if (c.block == 64 && !narrow && many) c.step = 32;
     if (c.impossible() == nullptr && c.shared_bytes() <= device.max_shared_bytes) break;

@@ -8,6 +8,7 @@
 //   dV += P^T dO, dK += dS^T Q  [32, d]    in registers; what the two warps have is added at the end
 //   dQ = dS K                   [block, d] dS through shared memory; C.row_warps() x C.dq_column_warps()
 // So nobody waits for anybody but once a block: behind that barrier dS of the block has come and its Q and dO may go.
+// There half of the warps first compute its dQ, the others their part of the next block.
 #pragma once
 
 #include "portable_backward_together.cuh"
@@ -80,6 +81,8 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
   constexpr int kM = 2, kKeys = 16 * kM, kPairs = kTile / kKeys;  // two warps for 32 keys
   constexpr int kStride = 2 * C.step, kSteps = kBlock / kStride;  // of a warp's rows
   constexpr bool kHides = F.hides();                              // NVRTC takes it for no constant inside of a lambda
+  constexpr bool kAlike = kD == kDv;  // so that a lane's places in dO are those in Q, kFromQ behind them
+  constexpr u32 kFromQ = kBlock * kD * kBytes;
   constexpr int kKSteps = kD / 16, kVSteps = C.held_v / 16;
 
   const ForwardParams& p = bp.forward;
@@ -107,8 +110,6 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
       close_copies();
       wait_copies<0>();
       __syncthreads();
-      if (count() > 1) load(1, 1);
-      close_copies();
       const u32 lane = thread_anew() % 32;
       const int my_key = warp_anew() % kPairs * kKeys;
       const u32 k_first = matrices_down<kD / 8>(memory.k + my_key * kD * kBytes, lane),
@@ -128,13 +129,24 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
     clear(dk);
     clear(dv);
 
-#pragma unroll 1
-    for (int i = 0; i < count(); ++i) {
-      const u32 slot = i % 2, ds_at = memory.weights() + slot * memory.kWeightBytes;
-      // Where a lane points in a block: the warp's first 16 rows of Q, for S and for dK, their LSE, and so on.
+    const auto ds_of = [&](u32 slot) { return memory.weights() + slot * memory.kWeightBytes; };
+    const auto add_dq_of = [&](int block) __attribute__((always_inline)) {
+      const HeadRows here = rows_of(block);
+      const int lane = lane_anew(), warp = warp_anew();
+      if (memory.sees_all(here.row) || sees<F>(tile_state_at(state_at), here.row + first_dq_row<C>(warp),
+                                               kBlock / C.row_warps(), 0, kTile))
+        add_dq<C, Stored::by_depth>(bp, here, memory, ds_of(u32(block) % 2), warp, lane);
+    };
+    const auto add_to_keys = [&](int block) __attribute__((always_inline)) {
+      const u32 slot = u32(block) % 2;
+      // Where a lane points in a block: the warp's first 16 rows of Q, for S and for dK, their LSE, and so on; in dO as
+      // far as in Q, where both are alike.
       struct Places {
         u32 q_across, q_down, do_across, do_down, v, stats, ds;
         int lane, row, key;
+
+        __device__ __forceinline__ u32 d_o_across() const { return kAlike ? q_across + kFromQ : do_across; }
+        __device__ __forceinline__ u32 d_o_down() const { return kAlike ? q_down + kFromQ : do_down; }
       };
       const auto places = [&](int first_row) {
         const u32 lane = lane_anew(), warp = warp_anew(), turn = warp / kPairs % 2, key = warp % kPairs * kKeys;
@@ -146,7 +158,7 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
             .do_down = matrices_down<kDv / 8>(d_o, lane),
             .v = matrices_down<kDv / 8>(memory.v() + key * (kDv * kBytes), lane),
             .stats = memory.stats(slot) + (16 * turn + lane % 4 * 2) * 4,
-            .ds = moved<kBlock / 8>(weights_place<kBlock>(ds_at + key * (kBlock * kBytes), lane), 0, 2 * turn),
+            .ds = moved<kBlock / 8>(weights_place<kBlock>(ds_of(slot) + key * (kBlock * kBytes), lane), 0, 2 * turn),
             .lane = int(lane),
             .row = first_row + int(16 * turn),
             .key = int(key)};
@@ -165,14 +177,14 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
           dot[2 * n] = two[0], dot[2 * n + 1] = two[1];
         }
         multiply_held<T, kD>(s, k_held, 0, at.q_across + j * (kStride * kD * kBytes));
-        multiply_held<T, kDv>(dp, v_held, at.v, at.do_across + j * (kStride * kDv * kBytes));
+        multiply_held<T, kDv>(dp, v_held, at.v, at.d_o_across() + j * (kStride * kDv * kBytes));
         TileState t;
         if constexpr (edge) t = tile_state_at(state_at);
-        differentiate_keys<edge, F>(p, t, s, dp, lse, dot, at.row + kStride * j,
-                                    edge ? t.first_key + at.key : 0, at.lane);
+        differentiate_keys<edge, F>(p, t, s, dp, lse, dot, at.row + kStride * j, edge ? t.first_key + at.key : 0,
+                                    at.lane);
         u32 a[kM][4];
         pack_weights<T, 16, kM>(a, s, 0);
-        multiply_values_of_step<T, kDv, kDv, kM>(dv, a, at.do_down + j * (kStride * kDv * kBytes), 0);
+        multiply_values_of_step<T, kDv, kDv, kM>(dv, a, at.d_o_down() + j * (kStride * kDv * kBytes), 0);
         pack_weights<T, 16, kM>(a, dp, 0);
 #pragma unroll
         for (int m = 0; m < kM; ++m) store_fragment<kBlock>(moved<kBlock / 8>(at.ds, 0, kStride / 8 * j), m, a[m]);
@@ -181,7 +193,7 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
       const auto seen = [&](int row, int rows, int key) {
         return pairs_seen<F>(tile_state_at(state_at), row, rows, key, kKeys);
       };
-      const int row = rows_of(i).row;
+      const int row = rows_of(block).row;
       if (memory.sees_all(row) || seen(row, kBlock, warp_anew() % kPairs * kKeys) == PairsSeen::all) {
         const Places at = places(0);
 #pragma unroll
@@ -189,7 +201,7 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
       } else {
 #pragma unroll 1
         for (int j = 0; j < kSteps; ++j) {
-          const Places at = places(rows_of(int(fresh(i))).row);
+          const Places at = places(rows_of(int(fresh(block))).row);
           if (seen(at.row + kStride * j, 16, at.key) == PairsSeen::none) {
             const u32 zeros[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -199,19 +211,25 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
           }
         }
       }
-      // So block i + 1 has come, dS of this one is there, and nobody reads Q and dO of this one, nor the dS before.
+    };
+
+    // Between two barriers come dQ of block i and all else of block i + 1: for half of the warps the one first, for half
+    // the other, so that one of the two warps of a scheduler is at products while the other prepares its own.
+#pragma unroll 1
+    for (int i = -1; i < count(); ++i) {
+      // So block i + 1 has come, dS of block i is there, and nobody reads its Q and dO any more, nor the dS before.
       wait_copies<0>();
       __syncthreads();
-
-      {
-        const HeadRows here = rows_of(i);
-        const int lane = lane_anew(), dq_warp = warp_anew();
-        if (memory.sees_all(here.row) || sees<F>(tile_state_at(state_at), here.row + first_dq_row<C>(dq_warp),
-                                                 kBlock / C.row_warps(), 0, kTile))
-          add_dq<C, Stored::by_depth>(bp, here, memory, ds_at, dq_warp, lane);
+#pragma unroll 1
+      for (int half = 0; half < 2; ++half) {
+        if ((warp_anew() < 4) == (half == 0)) {
+          if (i >= 0) add_dq_of(i);
+        } else if (i + 1 < count()) {
+          if (i + 2 < count()) load(u32(i) % 2, i + 2);
+          close_copies();
+          add_to_keys(i + 1);
+        }
       }
-      if (i + 2 < count()) load(slot, i + 2);
-      close_copies();
     }
 
     // The first of two warps gets the other's dK and gives its dV.
