@@ -106,9 +106,12 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
     u32 k_held[kM][kKSteps][4], v_held[kM][kVSteps][4];
     if (count() > 0) {
       load_keys<C>(bp, tile_state_at(state_at), memory, thread_anew());
-      load(0, 0);
-      close_copies();
-      wait_copies<0>();
+#pragma unroll 1
+      for (int block = 0; block < 2; ++block) {
+        if (block < count()) load(block, block);
+        close_copies();
+      }
+      wait_copies<1>();
       __syncthreads();
       const u32 lane = thread_anew() % 32;
       const int my_key = warp_anew() % kPairs * kKeys;
@@ -205,7 +208,8 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
           if (seen(at.row + kStride * j, 16, at.key) == PairsSeen::none) {
             const u32 zeros[4] = {0, 0, 0, 0};
 #pragma unroll
-            for (int m = 0; m < kM; ++m) store_fragment<kBlock>(moved<kBlock / 8>(at.ds, 0, kStride / 8 * j), m, zeros);
+            for (int m = 0; m < kM; ++m)
+              store_fragment<kBlock>(moved<kBlock / 8>(at.ds, 0, kStride / 8 * j), m, zeros);
           } else {
             step.template operator()<true>(at, j);
           }
@@ -213,19 +217,21 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
       }
     };
 
-    // Between two barriers come dQ of block i and all else of block i + 1: for half of the warps the one first, for half
-    // the other, so that one of the two warps of a scheduler is at products while the other prepares its own.
+    // Between two barriers come dQ of block i and all else of block i + 1: for half of the warps the one first, for
+    // half the other, so that one of the two warps of a scheduler is at products while the other prepares its own.
 #pragma unroll 1
     for (int i = -1; i < count(); ++i) {
       // So block i + 1 has come, dS of block i is there, and nobody reads its Q and dO any more, nor the dS before.
-      wait_copies<0>();
-      __syncthreads();
+      if (i >= 0) {
+        wait_copies<0>();
+        __syncthreads();
+      }
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
         if ((warp_anew() < 4) == (half == 0)) {
           if (i >= 0) add_dq_of(i);
         } else if (i + 1 < count()) {
-          if (i + 2 < count()) load(u32(i) % 2, i + 2);
+          if (i >= 0 && i + 2 < count()) load(u32(i) % 2, i + 2);
           close_copies();
           add_to_keys(i + 1);
         }

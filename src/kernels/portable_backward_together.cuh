@@ -71,11 +71,6 @@ HEED_DEVICE TileState tile_state_at(u32 from) { return read_anew<TileState>(from
 struct HeadRows {
   int head;  ///< of the group
   int row;
-
-  __device__ __forceinline__ void go_on(const TileState& t, int rows) {
-    row += rows;
-    if (row >= t.end_row) row = t.first_row, ++head;
-  }
 };
 
 /// The i-th block of a tile, without a division.
@@ -310,20 +305,18 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
     set_tile<C>(bp, tile, state, thread);
     __syncthreads();
     const int count = memory.order().of_head * p.group;
-    HeadRows here{0, state->first_row}, next = here;  // `next` is to be loaded
-
-    const auto load_next = [&](int slot) {
-      load_rows<C>(bp, next, memory, slot, thread);
-      next.go_on(tile_state_at(state_at), kBlock);
-    };
+    const auto rows_of = [&](int block) { return block_rows<kBlock>(memory.order(), block); };
+    const auto load = [&](int slot, int block) { load_rows<C>(bp, rows_of(block), memory, slot, my_thread()); };
+    constexpr bool kTwoAhead = C.in_turns || kStages == 3;  // at the beginning, where nobody waits for the second block
     if (count > 0) {
-      const TileState t = tile_state_at(state_at);
-      load_keys<C>(bp, t, memory, thread);
-      load_next(0);
-      if (kStages == 3 && count > 1) load_next(1);
-      close_copies();
+      load_keys<C>(bp, tile_state_at(state_at), memory, my_thread());
+#pragma unroll 1
+      for (int block = 0; block < (kTwoAhead ? 2 : 1); ++block) {
+        if (block < count) load(block, block);
+        close_copies();
+      }
       if constexpr (!C.in_turns) {
-        wait_copies<0>();
+        wait_copies<kTwoAhead ? 1 : 0>();
         __syncthreads();
       }
     }
@@ -422,11 +415,15 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
     if constexpr (C.in_turns) {
       // Between two barriers come dQ of block i and all else of block i + 1: for half of the warps the one first, for
       // half the other, so that the two warps of a scheduler are never both at exponentials.
-      const auto rows_of = [&](int i) { return block_rows<kBlock>(memory.order(), i); };
       int slot = 0;  // of block i + 1
 #pragma unroll 1
       for (int i = -1; i < count; ++i) {
-        wait_copies<0>();  // so block i + 1 has come, dS of block i is there, and nobody reads its Q and dO any more
+        // So block i + 1 has come, dS of block i is there, and nobody reads its Q and dO any more.
+        if (i < 0) {
+          wait_copies<1>();
+        } else {
+          wait_copies<0>();
+        }
         __syncthreads();
         const auto ds_of = [&](int slot) { return memory.weights() + (slot + 1) * kWeightBytes; };
 #pragma unroll 1
@@ -441,7 +438,7 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
           } else {
             if (i + 1 == count) continue;
             // Here, not behind the barrier for all: there the other half of the warps has its products at once.
-            if (i + 2 < count) load_rows<C>(bp, rows_of(i + 2), memory, slot ^ 1, my_thread());
+            if (i >= 0 && i + 2 < count) load(slot ^ 1, i + 2);
             close_copies();
             const HeadRows rows = rows_of(i + 1);
             // Warps that share 32 keys have scores of them alone: half of the rows each, and all or half of the keys.
@@ -464,10 +461,11 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
                   ds_at = p_at + kWeightBytes;
         // Two stages: block i has come, and all are done with block i - 1, its P and dS.
         if constexpr (kStages == 2) {
-          if (i + 1 < count) load_next(slot ^ 1);
+          if (i + 1 < count) load(slot ^ 1, i + 1);
           close_copies();
         }
 
+        const HeadRows here = rows_of(i);
         const int my_warp = int(fresh(warp)), score_key = my_warp % 4 * kN;
         const WarpsPart part = [&] {
           const TileState t = tile_state_at(state_at);
@@ -479,22 +477,21 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         if constexpr (kStages == 3) wait_copies<0>();
         __syncthreads();
         if constexpr (kStages == 3) {
-          if (i + 2 < count) load_next(slot == 0 ? 2 : slot - 1);
+          if (i + 2 < count) load(slot == 0 ? 2 : slot - 1, i + 2);
           close_copies();
         }
 
         // dQ first: its adds leave while dV and dK are multiplied.
         if (part.dq)
-          add_dq<C, Stored::by_row>(bp, here, memory, ds_at, int(fresh(warp)), lane);
+          add_dq<C, Stored::by_row>(bp, rows_of(i), memory, ds_at, int(fresh(warp)), lane);
 
         if (part.sums) add_to_keys(slot, p_at, ds_at);
-        here.go_on(tile_state_at(state_at), kBlock);
         if constexpr (kStages == 3) {
           slot = slot == 2 ? 0 : slot + 1;
         } else {
           if constexpr (kStages == 1) {
             __syncthreads();  // all are done with the block
-            if (i + 1 < count) load_next(0);
+            if (i + 1 < count) load(0, i + 1);
             close_copies();
           } else {
             slot ^= 1;
@@ -523,16 +520,10 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int key = own_key + 16 * k;
-      if (!(careful >> 2 * k & 1)) {
-#pragma unroll
-        for (int n = 0; n < kD / kColumnWarps / 16; ++n)
-          store_rows<T, T, 16>(dk_rows, key, 16 * (n * kColumnWarps + sum_column), eighth(dk[k], n), scale, lane);
-      }
-      if (!(careful >> 2 * k & 2)) {
-#pragma unroll
-        for (int n = 0; n < kDv / kColumnWarps / 16; ++n)
-          store_rows<T, T, 16>(dv_rows, key, 16 * (n * kColumnWarps + sum_column), eighth(dv[k], n), one, lane);
-      }
+      if (!(careful >> 2 * k & 1))
+        store_rows<T, T, kD / kColumnWarps, 16 * kColumnWarps>(dk_rows, key, 16 * sum_column, dk[k], scale, lane);
+      if (!(careful >> 2 * k & 2))
+        store_rows<T, T, kDv / kColumnWarps, 16 * kColumnWarps>(dv_rows, key, 16 * sum_column, dv[k], one, lane);
     }
     if constexpr (F.hides()) {
       if (sum_column != 0) careful = 0;  // one warp for all columns

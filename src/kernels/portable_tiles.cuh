@@ -400,16 +400,16 @@ HEED_DEVICE void multiply_values_f32(float (&o)[kM][kDv / 2], const float (&weig
   multiply_stored_f32<kDv, kN, kM>(o, rows_at, v_at, lane);
 }
 
-/// 16 rows of sums, times their factors, from a warp's registers to global memory, columns [first_column, first_column +
-/// kColumns). T tells how they lie: see above.
-template <class T, class Output, int kColumns>
+/// 16 rows of sums, times their factors, from a warp's registers to global memory, kColumns columns from first_column
+/// on: sixteen of each kApart. T tells how they lie: see above.
+template <class T, class Output, int kColumns, int kApart = 16>
 HEED_DEVICE void store_rows(const Rows<Output>& to, int first_row, int first_column, const float (&sums)[kColumns / 2],
                             const float (&factor)[2], u32 lane_index) {
   const u32 lane = fresh(lane_index) % 32;
   using Raw = typename Output::Raw;
   const i64 step = to.column_step;
   const bool fours = step == 1 && to.row_step % 4 == 0 && reinterpret_cast<u64>(to.data) % (4 * sizeof(Raw)) == 0;
-  const bool whole = fours && first_column + kColumns <= to.columns;
+  const bool whole = fours && first_column + (kColumns / 16 - 1) * kApart + 16 <= to.columns;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = first_row + int(lane / 4) + 8 * half;
@@ -443,7 +443,7 @@ HEED_DEVICE void store_rows(const Rows<Output>& to, int first_row, int first_col
       for (int n = 0; n < kColumns / 16; ++n) {
         float x[4];
         four_columns(x, n);
-        if (inside) store_four(x, column0 + 16 * n);
+        if (inside) store_four(x, column0 + kApart * n);
       }
       continue;
     }
@@ -451,7 +451,7 @@ HEED_DEVICE void store_rows(const Rows<Output>& to, int first_row, int first_col
     for (int n = 0; n < kColumns / 16; ++n) {
       float x[4];
       four_columns(x, n);
-      const int column = column0 + 16 * n;
+      const int column = column0 + kApart * n;
       if (!inside || column >= to.columns) continue;
       if (fours && column + 4 <= to.columns) {
         store_four(x, column);
