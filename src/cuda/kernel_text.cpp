@@ -253,7 +253,7 @@ KernelSource kernel_source(const kernels::PortableBackwardConfig& c) {
 using namespace heed::kernels;
 
 {}
-extern "C" __global__ void __launch_bounds__(kConfig.threads(), 1)
+extern "C" __global__ void __launch_bounds__(kConfig.threads(), kConfig.least_blocks())
     heed_kernel(const __grid_constant__ BackwardParams p) {{
   portable_backward_{}<kConfig>(p);
 }}

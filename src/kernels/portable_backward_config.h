@@ -89,7 +89,11 @@ struct PortableBackwardConfig {
     const int chunks = row_bytes < 16 ? 32 : d_v * output_bytes() / 16;
     return chunks <= 4 ? 4 : chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
   }
-  constexpr int tile() const { return warps / across * (part == BackwardPart::rows ? 32 / row_lanes() : warp_rows); }
+  /// Rows of them that a lane has a part of, so that enough of their copies are under way: `rows`.
+  static constexpr int kLaneRows = 2;
+  constexpr int tile() const {
+    return warps / across * (part == BackwardPart::rows ? 32 / row_lanes() * kLaneRows : warp_rows);
+  }
   /// Columns of dQ and dK, and of dV, that a CTA computes.
   constexpr int pass_d() const { return in_pieces() ? pass : d; }
   constexpr int pass_d_v() const { return in_pieces() ? pass : d_v; }
@@ -141,6 +145,8 @@ struct PortableBackwardConfig {
            (is_together() ? kTileStateBytes : 0);
   }
 
+  /// Thread blocks of a multiprocessor whose registers there must be: `gather` waits for memory.
+  constexpr int least_blocks() const { return part == BackwardPart::gather ? 2 : 1; }
   /// dBias: thread blocks that a multiprocessor has at a time; f32 ones are small.
   constexpr int resident_blocks() const { return type == Element::f32 ? 3 : 1; }
 

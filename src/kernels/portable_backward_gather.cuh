@@ -43,7 +43,8 @@ __device__ __forceinline__ void portable_backward_gather(const BackwardParams& b
   static_assert(C.impossible() == nullptr && C.part == BackwardPart::gather);
   using T = typename TagOf<C.type>::Type;
   constexpr ForwardFeatures F = C.features;
-  constexpr int kD = C.d;
+  // Of wide rows a warp has half at a time, so that a multiprocessor has room for two thread blocks.
+  constexpr int kD = C.d, kPiece = kD > 128 ? kD / 2 : kD;
   const ForwardParams& p = bp.forward;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
@@ -55,16 +56,23 @@ __device__ __forceinline__ void portable_backward_gather(const BackwardParams& b
     const Sequence q = lengths_of<F>(p, batch);
     const int row = int(tile % p.row_tiles) * C.tile() + warp * 16;
     if (row >= q.s_q) continue;
-    const float* const from = static_cast<const float*>(bp.dq_sum) + (head * bp.row_space + row_start(p, q, batch) + row) * kD;
-    float dq[kD / 2];  // [16, d]
-#pragma unroll
-    for (int n = 0; n < kD / 16; ++n) load_sum(eighth(dq, n), from + n * kSumTile, lane);
-    if (F.hides() && spoilt(dq, row + lane / 4 < q.s_q)) {  // has met a hidden K that is no number
-      careful_queries<F, T, T, T, kD>(bp, batch, head, row, 0, lane, PackedRows<F>{bp, batch});
-      continue;
-    }
+    const float* const from =
+        static_cast<const float*>(bp.dq_sum) + (head * bp.row_space + row_start(p, q, batch) + row) * kD;
+    const Rows<T> to = rows_to<T>(bp.dq, bp.dq_steps, batch, head, q.q_row, q.s_q, p.d);
     const float factor[2] = {p.scale, p.scale};
-    store_rows<T, T, kD>(rows_to<T>(bp.dq, bp.dq_steps, batch, head, q.q_row, q.s_q, p.d), row, 0, dq, factor, lane);
+    bool careful = false;
+#pragma unroll 1
+    for (int column = 0; column < kD; column += kPiece) {
+      float dq[kPiece / 2];  // [16, kPiece]
+#pragma unroll
+      for (int n = 0; n < kPiece / 16; ++n) load_sum(eighth(dq, n), from + column * 16 + n * kSumTile, lane);
+      if (F.hides() && spoilt(dq, row + lane / 4 < q.s_q)) {  // has met a hidden K that is no number
+        careful = true;
+      } else {
+        store_rows<T, T, kPiece>(to, row, column, dq, factor, lane);
+      }
+    }
+    if (careful) careful_queries<F, T, T, T, kD>(bp, batch, head, row, 0, lane, PackedRows<F>{bp, batch});
   }
 }
 

@@ -5,6 +5,30 @@
 
 namespace heed::kernels {
 
+/// Chunks of 16 bytes of neighbouring rows of O and dO; zeros where there is nothing.
+template <int kRows>
+struct RowChunks {
+  uint4 o[kRows], d_o[kRows];
+
+  template <class Output>
+  __device__ __forceinline__ void add_dots(float (&dot)[kRows]) const {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const u32 x[4] = {o[r].x, o[r].y, o[r].z, o[r].w}, y[4] = {d_o[r].x, d_o[r].y, d_o[r].z, d_o[r].w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        using Raw = typename Output::Raw;
+        if constexpr (sizeof(Raw) == 4) {
+          dot[r] = __fmaf_rn(__int_as_float(x[i]), __int_as_float(y[i]), dot[r]);
+        } else {
+          dot[r] = __fmaf_rn(to_float<Output>(Raw(x[i])), to_float<Output>(Raw(y[i])), dot[r]);
+          dot[r] = __fmaf_rn(to_float<Output>(Raw(x[i] >> 16)), to_float<Output>(Raw(y[i] >> 16)), dot[r]);
+        }
+      }
+    }
+  }
+};
+
 /// row_lse: log2 units, +inf where the row has no probability. row_dot: D = rowsum(dO * O) - dLSE. row_part: what the
 /// row adds to dSink. dq_sum: zeros, where C.d columns of dQ will be added to it. One CTA does C.tile() rows of a head.
 template <PortableBackwardConfig C>
@@ -13,7 +37,8 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
   using Output = typename TagOf<C.output>::Type;
   using Raw = typename Output::Raw;
   constexpr ForwardFeatures F = C.features;
-  constexpr int kLanes = C.row_lanes(), kElements = 16 / sizeof(Raw);
+  constexpr int kLanes = C.row_lanes(), kRows = C.kLaneRows, kElements = 16 / sizeof(Raw);
+  static_assert(kRows <= kLanes, "each row has a lane that tells");
   const ForwardParams& p = bp.forward;
   const int lane = threadIdx.x % kLanes;
 
@@ -23,73 +48,89 @@ __device__ __forceinline__ void portable_backward_rows(const BackwardParams& bp)
     const i64 pair = tile / p.row_tiles;
     const int head = int(pair % p.heads), batch = int(pair / p.heads);
     const Sequence q = lengths_of<F>(p, batch);
-    const int first_row = int(tile % p.row_tiles) * C.tile(), row = first_row + int(threadIdx.x / kLanes);
-    const bool inside = row < q.s_q, tells = inside && lane == 0;
-    const i64 physical = i64(q.q_row) + row;
+    const int first_row = int(tile % p.row_tiles) * C.tile(), row = first_row + int(threadIdx.x / kLanes) * kRows;
+    const int told = row + lane;
+    const bool tells = lane < kRows && told < q.s_q;
     // What is used last comes first: behind the sum it would be waited for a second time.
     float lse = 0.0f, d_lse = 0.0f;
     if (tells) {
+      const i64 physical = i64(q.q_row) + told;
       lse = p.lse[batch * p.lse_steps.batch + head * p.lse_steps.head + physical * p.lse_steps.row];
       if (bp.d_lse)
         d_lse = bp.d_lse[batch * bp.d_lse_steps.batch + head * bp.d_lse_steps.head + physical * bp.d_lse_steps.row];
     }
-    if constexpr (C.d > 0) {
-      // Its tiles are of 16 rows, the last one of a sequence, too.
-      const int end = first_row + C.tile() < q.s_q ? first_row + C.tile() : (q.s_q + 15) / 16 * 16;
-      float4* const sum = static_cast<float4*>(bp.dq_sum) +
-                          (head * bp.row_space + row_start(p, q, batch) + first_row) * (C.d / 4);
-      if (first_row < q.s_q)
-#pragma unroll 1
-        for (int i = threadIdx.x; i < (end - first_row) * (C.d / 4); i += C.threads())
-          sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    }
+    const i64 physical = i64(q.q_row) + row;
     const Raw* const o =
         static_cast<const Raw*>(p.o) + batch * p.o_steps.batch + head * p.o_steps.head + physical * p.o_steps.row;
     const Raw* const d_o = static_cast<const Raw*>(bp.d_o) + batch * bp.d_o_steps.batch + head * bp.d_o_steps.head +
                            physical * bp.d_o_steps.row;
-    float dot = 0.0f;
-    if (inside) {
-      if constexpr (C.row_bytes == 16) {
-        int column = lane * kElements;
-#pragma unroll 1
-        for (; column + kElements <= p.d_v; column += kLanes * kElements) {
-          const uint4 a = *reinterpret_cast<const uint4*>(o + column),
-                      b = *reinterpret_cast<const uint4*>(d_o + column);
-          const u32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+    const auto chunks_at = [&](int column) {
+      RowChunks<kRows> x;
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            if constexpr (sizeof(Raw) == 4) {
-              dot = __fmaf_rn(__int_as_float(x[i]), __int_as_float(y[i]), dot);
-            } else {
-              dot = __fmaf_rn(to_float<Output>(Raw(x[i])), to_float<Output>(Raw(y[i])), dot);
-              dot = __fmaf_rn(to_float<Output>(Raw(x[i] >> 16)), to_float<Output>(Raw(y[i] >> 16)), dot);
-            }
-          }
+      for (int r = 0; r < kRows; ++r) {
+        x.o[r] = x.d_o[r] = make_uint4(0, 0, 0, 0);
+        if (row + r < q.s_q && column + kElements <= p.d_v) {
+          x.o[r] = *reinterpret_cast<const uint4*>(o + r * p.o_steps.row + column);
+          x.d_o[r] = *reinterpret_cast<const uint4*>(d_o + r * bp.d_o_steps.row + column);
         }
-#pragma unroll 1
-        for (; column < p.d_v; ++column)
-          dot = __fmaf_rn(to_float<Output>(o[column]), to_float<Output>(d_o[column]), dot);
-      } else {
-#pragma unroll 4
-        for (int column = lane; column < p.d_v; column += kLanes)
-          dot = __fmaf_rn(to_float<Output>(o[column * p.o_steps.column]),
-                          to_float<Output>(d_o[column * bp.d_o_steps.column]), dot);
       }
+      return x;
+    };
+    RowChunks<kRows> first;
+    if constexpr (C.row_bytes == 16) first = chunks_at(lane * kElements);
+    // While they come: zeros. The tiles of the sum are of 16 rows, the last one of a sequence, too.
+    if constexpr (C.d > 0) {
+      const int end = first_row + C.tile() < q.s_q ? first_row + C.tile() : (q.s_q + 15) / 16 * 16;
+      float4* const sum = static_cast<float4*>(bp.dq_sum) +
+                          (head * bp.row_space + row_start(p, q, batch) + first_row) * (C.d / 4);
+#pragma unroll 8
+      for (int i = threadIdx.x; i < (end - first_row) * (C.d / 4); i += C.threads())
+        sum[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
+    float dot[kRows] = {};
+    if constexpr (C.row_bytes == 16) {
+      first.template add_dots<Output>(dot);
+      int column = lane * kElements;
+#pragma unroll 1
+      while (column + kElements <= p.d_v) {
+        column += kLanes * kElements;
+        if (column + kElements <= p.d_v) chunks_at(column).template add_dots<Output>(dot);
+      }
+#pragma unroll 1
+      for (; column < p.d_v; ++column)
 #pragma unroll
-    for (int over = kLanes / 2; over > 0; over /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, over);
+        for (int r = 0; r < kRows; ++r)
+          if (row + r < q.s_q)
+            dot[r] = __fmaf_rn(to_float<Output>(o[r * p.o_steps.row + column]),
+                               to_float<Output>(d_o[r * bp.d_o_steps.row + column]), dot[r]);
+    } else {
+#pragma unroll 1
+      for (int column = lane; column < p.d_v; column += kLanes)
+#pragma unroll
+        for (int r = 0; r < kRows; ++r)
+          if (row + r < q.s_q)
+            dot[r] = __fmaf_rn(to_float<Output>(o[r * p.o_steps.row + column * p.o_steps.column]),
+                               to_float<Output>(d_o[r * bp.d_o_steps.row + column * bp.d_o_steps.column]), dot[r]);
+    }
+    float told_dot = 0.0f;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int over = kLanes / 2; over > 0; over /= 2) dot[r] += __shfl_xor_sync(0xffffffffu, dot[r], over);
+      if (lane == r) told_dot = dot[r];
+    }
     if (!tells) continue;
 
-    if (bp.d_lse) dot -= d_lse;
+    if (bp.d_lse) told_dot -= d_lse;
     const bool sees_none = lse == -HEED_INFINITY;
-    const i64 place = head * bp.row_space + row_start(p, q, batch) + row;
+    const i64 place = head * bp.row_space + row_start(p, q, batch) + told;
     bp.row_lse[place] = sees_none ? HEED_INFINITY : lse * kLog2e;
-    bp.row_dot[place] = sees_none ? 0.0f : dot;
+    bp.row_dot[place] = sees_none ? 0.0f : told_dot;
     if constexpr (F.sink) {
       if (bp.d_sink) {
         const float sink = p.sink[head * p.sink_step];
         const bool none = sees_none || sink == -HEED_INFINITY;
-        bp.row_part[p.heads * bp.row_space + place] = none ? 0.0f : -exp2_approx((sink - lse) * kLog2e) * dot;
+        bp.row_part[p.heads * bp.row_space + place] = none ? 0.0f : -exp2_approx((sink - lse) * kLog2e) * told_dot;
       }
     }
   }
