@@ -205,11 +205,14 @@ __device__ __forceinline__ void portable_backward_narrow(const BackwardParams& b
 #pragma unroll 1
         for (int j = 0; j < kSteps; ++j) {
           const Places at = places(rows_of(int(fresh(block))).row);
-          if (seen(at.row + kStride * j, 16, at.key) == PairsSeen::none) {
+          const PairsSeen pairs = seen(at.row + kStride * j, 16, at.key);
+          if (pairs == PairsSeen::none) {
             const u32 zeros[4] = {0, 0, 0, 0};
 #pragma unroll
             for (int m = 0; m < kM; ++m)
               store_fragment<kBlock>(moved<kBlock / 8>(at.ds, 0, kStride / 8 * j), m, zeros);
+          } else if (pairs == PairsSeen::all) {
+            step.template operator()<false>(at, j);
           } else {
             step.template operator()<true>(at, j);
           }
