@@ -175,6 +175,48 @@ HEED_DEVICE void multiply_ahead(float (&s)[kM][kR], float (&dp)[kM][kR], u32 q_a
   multiply_and_load_next<T, kDv, 0>(dp, fragments, do_first, v_first, 0, 0);
 }
 
+/// The same for one product.
+template <class T, int kColumns, int kM, int kR>
+HEED_DEVICE void multiply_ahead(float (&s)[kM][kR], u32 a_at, u32 b_at, u32 lane_index) {
+  const u32 lane = fresh(lane_index) % 32;
+  const u32 a_first = matrices_down<kColumns / 8>(a_at, lane), b_first = matrices_across<kColumns / 8>(b_at, lane);
+  RowFragments<kM, 2 * kR> fragments;
+  fragments.template load<kColumns>(a_first, b_first, 0);
+  multiply_and_load_next<T, kColumns, 0>(s, fragments, a_first, b_first, 0, 0);
+}
+
+/// Half of S [32, 32] for half of dP, between the warp that has the one (of_dp: false) and the warp that has the other:
+/// each gets both of 16 keys, the first 16 or the last. s_at, dp_at: where a lane points in memory of both warps, four
+/// chunks each. By a barrier of the two.
+template <int kM>
+HEED_DEVICE void exchange_halves(const float (&product)[kM][16], bool of_dp, float (&s)[kM][8], float (&dp)[kM][8],
+                                 u32 s_at, u32 dp_at, u32 barrier) {
+  const u32 to = of_dp ? dp_at : s_at, from = of_dp ? s_at : dp_at;
+#pragma unroll
+  for (int i = 0; i < 2 * kM; ++i) {
+    float four[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int at = i % 2 * 4 + e;
+      four[e] = of_dp ? product[i / 2][at] : product[i / 2][8 + at];
+    }
+    store_shared(to ^ i * 16, four);
+  }
+  join_pair(barrier);
+#pragma unroll
+  for (int i = 0; i < 2 * kM; ++i) {
+    float four[4];
+    load_shared(four, from ^ i * 16);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int at = i % 2 * 4 + e;
+      s[i / 2][at] = of_dp ? four[e] : product[i / 2][at];
+      dp[i / 2][at] = of_dp ? product[i / 2][8 + at] : four[e];
+    }
+  }
+  join_pair(barrier);  // both have read
+}
+
 /// s [16 * kM, 16] += A B^T for fragments of A, of which some are held, and 16 rows of B. a_first: matrices_down,
 /// b_first: matrices_across.
 template <class T, int kColumns, int kM, int kHeld>

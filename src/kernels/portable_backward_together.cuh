@@ -286,6 +286,9 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
   constexpr int kColumnWarps = C.column_warps();
   constexpr bool kAsksTile = F.own_lengths || F.changes_scores() || F.bit_masks() || F.dropout;  // for every score
   constexpr int kDqRows = kBlock / C.row_warps();
+  // Where a warp would have S and dP of 16 keys it has one of them of 32: what it reads serves more products.
+  constexpr bool kOneOfTwo = C.in_turns && kN == 16 && kD == kDv;
+  constexpr int kSeenKeys = kOneOfTwo ? 2 * kN : kN;  // that warps ask for together
 
   const ForwardParams& p = bp.forward;
   extern __shared__ __align__(128) u8 heed_shared[];
@@ -335,14 +338,25 @@ __device__ __forceinline__ void portable_backward_together(const BackwardParams&
         float s[kM][kN / 2], dp[kM][kN / 2];  // products, then P and dS
         clear(s);
         clear(dp);
+        const int seen_key = score_key / kSeenKeys * kSeenKeys;
         const PairsSeen seen =
             memory.sees_all(rows.row)
                 ? PairsSeen::all
-                : pairs_seen<F>(tile_state_at(state_at), rows.row + within, 16 * kM, score_key, kN);
+                : pairs_seen<F>(tile_state_at(state_at), rows.row + within, 16 * kM, seen_key, kSeenKeys);
         if (seen != PairsSeen::none) {
           const u32 my_q = memory.q(slot) + within * kD * kBytes, my_k = memory.k + score_key * kD * kBytes,
                     my_do = memory.d_o(slot) + within * kDv * kBytes, my_v = memory.v() + score_key * kDv * kBytes;
-          if constexpr (C.in_turns) {
+          if constexpr (kOneOfTwo) {
+            const u32 my_warp = fresh(warp);
+            const bool of_dp = my_warp / 2 % 2 != 0;
+            float product[kM][kN];
+            clear(product);
+            multiply_ahead<T, kD>(product, of_dp ? my_do : my_q,
+                                  (of_dp ? memory.v() : memory.k) + seen_key * kD * kBytes, my_lane());
+            // The two warps' memory is where their P and dS will be.
+            const u32 place = chunk_offset<kTile / 8>(within + my_lane(), seen_key / 8);
+            exchange_halves(product, of_dp, s, dp, p_at + place, ds_at + place, 3 + my_warp / 4 * 2 + my_warp % 2);
+          } else if constexpr (C.in_turns) {
             multiply_ahead<T, kD, kDv>(s, dp, my_q, my_k, my_do, my_v, my_lane());
           } else {
             multiply_rows<T, kD, kN, kM, kUnroll>(s, my_q, my_k, p.d, my_lane());
