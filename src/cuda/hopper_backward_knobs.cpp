@@ -15,7 +15,7 @@ using Wide = kernels::HopperWideBackwardConfig;
 constexpr std::array<std::string_view, 2> kPipelines{"in_step", "ahead"};
 constexpr std::array<std::string_view, 2> kSumsOfDq{"added", "owned"};
 constexpr std::array<std::string_view, 2> kBiasRoutes{"in_step", "copied"};
-constexpr std::array kQueries{32, 48, 64, 80, 96, 128};
+constexpr std::array kQueries{32, 48, 64, 96, 128};
 constexpr int kMostSection = 1 << 20, kMostParts = 1 << 10;
 
 /// A member of one of the two configurations.

@@ -278,7 +278,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
   if constexpr (!kAhead) {
     // Half of the exponentials run under dP. ptxas would wait for dP as early as it can, but not in front of a branch: this
     // one, which nobody takes.
-    constexpr int kUnderDp = F.only_positions() ? kM / 32 : 0;
+    constexpr int kUnderDp = F.only_positions() && kM <= 64 ? kM / 32 : 0;
     auto exponentials_until_dp = [&]() __attribute__((always_inline)) {
       if constexpr (kUnderDp > 0) {
         part_of_exponentials.template operator()<0, kUnderDp>(step.block, step.head);
@@ -321,7 +321,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       next_block();
       step.next();
     };
-    if constexpr (F.only_positions() && !F.own_lengths) {
+    if constexpr (F.only_positions() && !F.own_lengths && kM <= 64) {
       bool more = begin_tile(0);
 #pragma unroll 1
       while (more) {
@@ -363,6 +363,8 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       share_ds();
       wgmma_wait<0>(dv);
     };
+    auto anew = [&]() __attribute__((always_inline)) { return fresh(threadIdx.x) / 128 - 1; };
+    auto my_warpgroup = [&]() __attribute__((always_inline)) { return C.d == 64 && !C.in_parts ? w : anew(); };
     // dQ is two blocks late, so that a tile's last two are multiplied beside the next one's first two. late: whether there
     // is one; k_late: of its tile.
     bool late = false, late_of_tile_before = false;
@@ -375,13 +377,13 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     auto next_block_of = [&]<bool kBegins>() __attribute__((always_inline)) {
       const u32 before = stage;
       next_block();
-      barrier_sync(kTurn + w, 256);
+      barrier_sync(kTurn + my_warpgroup(), 256);
       issue_dk(before);
       if (late) wait_ds(stage, phase ^ 1);
       issue_dq(stage, k_late);  // of stale memory, and ignored, where none is late
       wait_q(step.block);
       issue_s(stage);
-      barrier_arrive(kTurn + (w ^ 1), 256);
+      barrier_arrive(kTurn + (my_warpgroup() ^ 1), 256);
       wgmma_wait<1>(dq);  // and dK
       arrive(bar.q_empty + 8 * before);
       arrive(bar.o_empty + 8 * before);
@@ -434,8 +436,9 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     };
 
     // From tile to tile without a pause, but behind one of a single block: its K lies where the next but one comes.
-    constexpr bool kFlows = C.k_stages() > 1 && F.only_positions();
-    if (w == 1) barrier_arrive(kTurn, 256);  // the first warpgroup begins
+    constexpr bool kFlows = C.k_stages() > 1 && C.d == 64 && F.only_positions() && !C.dq_in_16_bits &&
+                            !(C.in_parts && F.own_lengths);
+    if (my_warpgroup() == 1) barrier_arrive(kTurn, 256);  // the first one begins
     bool more = begin_tile(0);
 #pragma unroll 1
     while (more) {
@@ -468,7 +471,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       end_tile(number);
       if (!flows) more = begin_tile(number + 1);
     }
-    if (fresh(threadIdx.x) / 128 == 1) barrier_sync(kTurn, 256);  // nobody leaves a turn that was given
+    if (anew() == 0) barrier_sync(kTurn, 256);  // nobody leaves a turn that was given
   }
 }
 

@@ -82,7 +82,7 @@ struct HopperBackwardConfig {
     constexpr int kOthers = 1024;  // barriers, slots, zeros
     const int bytes =
         4 * k_bytes() + kStages * (2 * q_bytes() + ds_bytes() + 2 * 4 * tile_q) + tile_q * d * 4 + kOthers;
-    return k_stages() == 2 && bytes <= 227 * 1024;
+    return k_stages() == 2 && !(in_parts && features.own_lengths) && bytes <= 227 * 1024;
   }
   static constexpr bool swaps_k_and_v() { return false; }  ///< as below
   constexpr int v_at() const { return k_stages() * k_bytes(); }
@@ -105,15 +105,13 @@ struct HopperBackwardConfig {
   constexpr const char* impossible() const {
     if (type == Element::f32) return "wgmma multiplies f16 and bf16";
     if (d != 64 && d != 128) return "d is 64 or 128";
-    if (tile_q != 32 && tile_q != 48 && tile_q != 64 && tile_q != 80 && tile_q != 96 && tile_q != 128)
-      return "a block has 32, 48, 64, 80, 96 or 128 queries";
+    if (tile_q != 32 && tile_q != 48 && tile_q != 64 && tile_q != 96 && tile_q != 128)
+      return "a block has 32, 48, 64, 96 or 128 queries";
     if (d == 64 && tile_q != 64 && tile_q != 96 && tile_q != 128) return "for d = 64 a block has 64, 96 or 128 queries";
     if (stores_dbias && (!bias_copied() || features.own_lengths || features.bit_masks() || features.soft_cap))
       return "dBias leaves with its block where the bias is copied, beside neither lengths nor bit masks nor a soft "
              "cap";
     if (shared_bytes() > 227 * 1024) return "shared memory: more than the 227 KB of a multiprocessor";
-    if (d == 128 && tile_q > 64 && pipeline == BackwardPipeline::ahead)
-      return "registers: for d = 128 and pipeline:ahead a block has at most 64 queries";
     return nullptr;
   }
 

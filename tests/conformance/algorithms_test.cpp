@@ -170,9 +170,9 @@ INSTANTIATE_TEST_SUITE_P(
     On, ForcedBackwardAlgorithm,
     testing::Values("tile_q:32,pipeline:in_step", "tile_q:32,pipeline:ahead", "tile_q:48,pipeline:in_step",
                     "tile_q:48,pipeline:ahead", "tile_q:64,pipeline:in_step", "tile_q:64,pipeline:ahead",
-                    "tile_q:80,pipeline:in_step", "tile_q:96,pipeline:in_step", "tile_q:96,pipeline:ahead",
-                    "tile_q:128,pipeline:in_step", "tile_q:128,pipeline:ahead", "q_stages:1,o_stages:1",
-                    "q_stages:1,o_stages:2", "q_stages:2,o_stages:1", "q_stages:2,o_stages:2", "dq:added", "dq:owned",
+                    "tile_q:96,pipeline:in_step", "tile_q:96,pipeline:ahead", "tile_q:128,pipeline:in_step",
+                    "tile_q:128,pipeline:ahead", "q_stages:1,o_stages:1", "q_stages:1,o_stages:2",
+                    "q_stages:2,o_stages:1", "q_stages:2,o_stages:2", "dq:added", "dq:owned",
                     "q_stages:1,o_stages:2,dq:owned", "section:1", "section:8", "section:2112", "parts:1", "parts:2"));
 
 class ForcedBackwardBiasRoute : public testing::TestWithParam<const char*> {};

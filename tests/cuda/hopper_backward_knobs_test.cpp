@@ -85,7 +85,7 @@ TEST(HopperBackwardKnobs, each_change_the_kernels_that_have_them) {
 TEST(HopperBackwardKnobs, that_are_not_understood_are_refused) {
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("stages:3"),
               HasSubstr("algo stages : no such knob; there are tile_q, pipeline, bias_route, q_stages"));
-  EXPECT_THAT(parse_error<HopperBackwardAlgo>("tile_q:100"), HasSubstr("tile_q takes 32, 48, 64, 80, 96 or 128"));
+  EXPECT_THAT(parse_error<HopperBackwardAlgo>("tile_q:100"), HasSubstr("tile_q takes 32, 48, 64, 96 or 128"));
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("pipeline:late"), HasSubstr("pipeline takes in_step or ahead"));
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("q_stages:3"), HasSubstr("q_stages takes 1 to 2"));
   EXPECT_THAT(parse_error<HopperBackwardAlgo>("section:-1"), HasSubstr("section takes 0 to 1048576"));
@@ -100,8 +100,6 @@ TEST(HopperBackwardKnobs, that_do_not_fit_are_named_by_the_limit_they_break) {
   EXPECT_EQ(broken(problem(256), "q_stages:1,o_stages:2"), "");
   EXPECT_THAT(broken(problem(128), "tile_q:96"),
               HasSubstr("shared memory: more than the 227 KB of a multiprocessor; this takes 25"));
-  EXPECT_THAT(broken(problem(128), "tile_q:80,pipeline:ahead"),
-              HasSubstr("registers: for d = 128 and pipeline:ahead a block has at most 64 queries"));
   EXPECT_THAT(broken(problem(64), "tile_q:32"), HasSubstr("for d = 64 a block has 64, 96 or 128 queries"));
   EXPECT_THAT(broken(problem(256), "o_stages:2"), HasSubstr("shared memory"));
   EXPECT_THAT(

@@ -165,7 +165,7 @@ TEST(TuningRecord, that_cannot_be_is_refused_with_the_place) {
       {{"arch": "sm_90", "d": {}, "d_v": {}, "mask": "none", "keys": [0, null], "algo": "{}"}}]}})",
                        d, d_v, algo);
   };
-  EXPECT_EQ(error_text(backward(128, 128, "tile_q:80")), "accepted");
+  EXPECT_EQ(error_text(backward(128, 128, "tile_q:48")), "accepted");
   EXPECT_THAT(error_text(backward(128, 128, "tile_q:96")),
               HasSubstr("tuning record, backward entry tuned_d128_128_full_from_0: shared memory"));
   EXPECT_THAT(error_text(backward(128, 128, "stages:2")), HasSubstr("no such knob; there are tile_q"));

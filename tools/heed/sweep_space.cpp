@@ -25,7 +25,7 @@ const SweepSpace& all_values(Operation operation) {
       {"p_in_shared", {0, 1}},
   };
   static const SweepSpace backward{
-      {"tile_q", {32, 48, 64, 80, 96, 128}},
+      {"tile_q", {32, 48, 64, 96, 128}},
       {"pipeline", {0, 1}},
       {"q_stages", {1, 2}},
       {"o_stages", {1, 2}},
