@@ -82,6 +82,31 @@ TEST(EmulatedHopperBackward, every_size_has_the_right_gradients) {
   expect_kind_without_sinks<with(kD64Ordered, {.mask = MaskShape::window, .own_lengths = true})>(c);
 }
 
+// One thread block computes them all: what is left of a tile is computed beside the next one, but behind a single
+// block.
+TEST(EmulatedHopperBackward, tiles_of_one_block_and_of_several_follow_each_other) {
+  constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead},
+      kD64Ordered{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead, .ordered = true},
+      kD128{.d = 128, .tile_q = 64};
+  Case c = small(64, Mask::none());
+  c.h = 3, c.h_k = 3, c.s_q = {100}, c.s_k = {300};
+  expect_matches_oracle<with(kD64, {})>(c, 1);
+  c.deterministic = true;
+  expect_matches_oracle<with(kD64Ordered, {})>(c, 1);
+  c = small(64, Mask::causal());
+  c.s_q = {300}, c.s_k = {300};
+  expect_matches_oracle<with(kD64, kCausal)>(c, 1);
+  c = small(64, Mask::none());
+  c.mode = Mode::group, c.b = 5, c.s_q = {100, 300, 20, 7, 260}, c.s_k = {300, 140, 130, 0, 200};
+  expect_matches_oracle<with(kD64, {.own_lengths = true})>(c, 1);
+  c = small(128, Mask::none());
+  c.h = 3, c.h_k = 3, c.s_q = {60}, c.s_k = {300};
+  expect_matches_oracle<with(kD128, {})>(c, 1);
+  c = small(128, Mask::causal());
+  c.s_q = {200}, c.s_k = {200};
+  expect_matches_oracle<with(kD128, kCausal)>(c, 1);
+}
+
 // In tiles of which other rows or keys do not see it, too.
 TEST(EmulatedHopperBackward, what_is_no_number_reaches_the_gradients_of_those_who_see_it) {
   constexpr HopperBackwardConfig kD64{.d = 64, .tile_q = 128, .pipeline = BackwardPipeline::ahead},
