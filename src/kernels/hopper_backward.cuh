@@ -223,7 +223,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
 
   // The tile at work, and its blocks.
   u32 tile_count = 0;
-  int keys_here = 0, blocks_left = 0;
+  int keys_here = 0, tile_blocks = 0;
   TileSteps<C> step(0, 0, 0);
   // The next tile, once its K has come. Without one: false.
   auto begin_tile = [&](u32 number) __attribute__((always_inline)) {
@@ -246,7 +246,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
     if (F.own_lengths && keys_here < kN) zero_rows<C>(base + turn.stage * C.k_bytes(), keys_here, kN);
     const int first_block = slot.first_block, end_block = slot.end_block;
     step = TileSteps<C>(first_block, end_block, slot.head * p.group);
-    blocks_left = (end_block - first_block) * p.group;
+    tile_blocks = (end_block - first_block) * p.group;
     return true;
   };
   auto wait_v = [&]() __attribute__((always_inline)) {
@@ -327,7 +327,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       while (more) {
         block.template operator()<true>();
 #pragma unroll 1
-        for (int left = blocks_left - 1; left > 0; --left) block.template operator()<false>();
+        for (int left = tile_blocks - 1; left > 0; --left) block.template operator()<false>();
         give_k_back(tile_count);
         give_v_back();
         more = begin_tile(tile_count + 1);
@@ -340,7 +340,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         make_zeros(dv);
         wait_v();
 #pragma unroll 1
-        for (int left = blocks_left; left > 0; --left) block.template operator()<false>();
+        for (int left = tile_blocks; left > 0; --left) block.template operator()<false>();
         give_k_back(number);
         give_v_back();
         store_tile(number);
@@ -363,8 +363,9 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       share_ds();
       wgmma_wait<0>(dv);
     };
-    auto anew = [&]() __attribute__((always_inline)) { return fresh(threadIdx.x) / 128 - 1; };
-    auto my_warpgroup = [&]() __attribute__((always_inline)) { return C.d == 64 && !C.in_parts ? w : anew(); };
+    // w, which is at hand all the time; made anew where it would cost a register too many.
+    auto w_anew = [&]() __attribute__((always_inline)) { return fresh(threadIdx.x) / 128 - 1; };
+    auto my_warpgroup = [&]() __attribute__((always_inline)) { return C.d == 64 && !C.in_parts ? w : w_anew(); };
     // dQ is two blocks late, so that a tile's last two are multiplied beside the next one's first two. late: whether there
     // is one; k_late: of its tile.
     bool late = false, late_of_tile_before = false;
@@ -435,7 +436,8 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       store_tile(number);
     };
 
-    // From tile to tile without a pause, but behind one of a single block: its K lies where the next but one comes.
+    // From tile to tile without a pause, where registers allow it, but behind one of a single block: its K lies where the
+    // next but one comes.
     constexpr bool kFlows = C.k_stages() > 1 && C.d == 64 && F.only_positions() && !C.dq_in_16_bits &&
                             !(C.in_parts && F.own_lengths);
     if (my_warpgroup() == 1) barrier_arrive(kTurn, 256);  // the first one begins
@@ -450,7 +452,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       do {
         make_zeros(dk);  // a copy of an accumulator inside the pipeline would serialise it
 #pragma unroll 1
-        for (int left = blocks_left - 1; left > 0; --left) {
+        for (int left = tile_blocks - 1; left > 0; --left) {
           step.next();
           next_block_of.template operator()<false>();
           late = true;
@@ -459,7 +461,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
         }
         give_v_back();
         number = tile_count;
-        flows = kFlows && blocks_left > 1;
+        flows = kFlows && tile_blocks > 1;
         if (flows) {
           more = begin_tile(number + 1);
           if (more) {
@@ -471,7 +473,7 @@ HEED_DEVICE void hopper_backward(const TensorMap& map_q, const TensorMap& map_do
       end_tile(number);
       if (!flows) more = begin_tile(number + 1);
     }
-    if (anew() == 0) barrier_sync(kTurn, 256);  // nobody leaves a turn that was given
+    if (w_anew() == 0) barrier_sync(kTurn, 256);  // nobody leaves a turn that was given
   }
 }
 

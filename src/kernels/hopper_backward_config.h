@@ -77,7 +77,7 @@ struct HopperBackwardConfig {
     const int bytes = 3 * k_bytes() + kStages * (2 * q_bytes() + ds_bytes()) + tile_q * d * 4 + kOthers;
     return !bias_copied() && bytes <= 227 * 1024 ? 2 : 1;
   }
-  /// And with it V, where there is room for that, too.
+  /// And with it V, where there is room for that, too; parts with lengths of their own have no registers for it.
   constexpr bool v_with_k() const {
     constexpr int kOthers = 1024;  // barriers, slots, zeros
     const int bytes =

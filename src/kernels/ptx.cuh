@@ -182,9 +182,8 @@ HEED_BULK_ADD(f32, "f32")
 HEED_BULK_ADD(f16, "noftz.f16")
 HEED_BULK_ADD(bf16, "noftz.bf16")
 #undef HEED_BULK_ADD
-/// Ordinary writes to shared memory before this line are seen by TMA and wgmma after the next barrier.
-/// A short while.
 HEED_DEVICE void wait_a_while() { asm volatile("nanosleep.u32 20;"); }
+/// Ordinary writes to shared memory before this line are seen by TMA and wgmma after the next barrier.
 HEED_DEVICE void fence_shared_for_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- between thread blocks ----

@@ -98,15 +98,11 @@ struct Wgmma;
 #define HEED_REGS120(c) HEED_REGS112(c), HEED_C8(c, 112)
 #define HEED_LIST128 HEED_LIST120 "," HEED_R120
 #define HEED_REGS128(c) HEED_REGS120(c), HEED_C8(c, 120)
-// clang-format on
-
-// clang-format off
 #define HEED_W8(c, i) "=f"(c[i]), "=f"(c[i + 1]), "=f"(c[i + 2]), "=f"(c[i + 3]), "=f"(c[i + 4]), "=f"(c[i + 5]), "=f"(c[i + 6]), "=f"(c[i + 7])
 #define HEED_OUT16(c) HEED_W8(c, 0), HEED_W8(c, 8)
 #define HEED_OUT24(c) HEED_OUT16(c), HEED_W8(c, 16)
 #define HEED_OUT32(c) HEED_OUT24(c), HEED_W8(c, 24)
-#define HEED_OUT40(c) HEED_OUT32(c), HEED_W8(c, 32)
-#define HEED_OUT48(c) HEED_OUT40(c), HEED_W8(c, 40)
+#define HEED_OUT48(c) HEED_OUT32(c), HEED_W8(c, 32), HEED_W8(c, 40)
 #define HEED_OUT64(c) HEED_OUT48(c), HEED_W8(c, 48), HEED_W8(c, 56)
 // clang-format on
 
@@ -186,7 +182,6 @@ HEED_WGMMA_FIRST(bf16, 128, 64, 64, 65, 66, 67, 68)
 template <class T, int N>
 struct WgmmaMajor;
 
-
 #define HEED_WGMMA_MAJOR(T, N, R, a, b, c, d)                                                                          \
   template <>                                                                                                          \
   struct WgmmaMajor<T, N> {                                                                                            \
@@ -213,8 +208,6 @@ HEED_WGMMA_MAJOR(f16, 48, 24, 24, 25, 26, 27)
 HEED_WGMMA_MAJOR(bf16, 48, 24, 24, 25, 26, 27)
 HEED_WGMMA_MAJOR(f16, 64, 32, 32, 33, 34, 35)
 HEED_WGMMA_MAJOR(bf16, 64, 32, 32, 33, 34, 35)
-HEED_WGMMA_MAJOR(f16, 80, 40, 40, 41, 42, 43)
-HEED_WGMMA_MAJOR(bf16, 80, 40, 40, 41, 42, 43)
 HEED_WGMMA_MAJOR(f16, 96, 48, 48, 49, 50, 51)
 HEED_WGMMA_MAJOR(bf16, 96, 48, 48, 49, 50, 51)
 HEED_WGMMA_MAJOR(f16, 128, 64, 64, 65, 66, 67)
